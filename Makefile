@@ -1,0 +1,60 @@
+# Hapax's one entrance. `make` alone lists the targets.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help run build test verify fix deps compose-test compose-image advisories
+
+# All clones share one target directory: compiling RocksDB takes most of a first build, and is then done once.
+export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hapax/target
+# Where the tests find the shipped binary.
+export HAPAX_BIN := $(CARGO_TARGET_DIR)/release/hapax
+
+# One profile and one feature set for everything, so that no target compiles RocksDB a second time.
+# In CI the committed lock file is law.
+CARGO_ARGS := --release --workspace $(if $(CI),--locked)
+NEXTEST_ARGS := $(if $(CI),--profile ci)
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+run: build ## install what is missing, build, start three nodes on loopback (ARGS="--data-dir DIR")
+	@exec "$(HAPAX_BIN)" dev $(ARGS)
+
+build: deps ## build the binary
+	@cargo build $(CARGO_ARGS) --bins
+	@echo "built $(HAPAX_BIN)"
+
+test: build ## every test but the compose test
+	@scripts/install-deps test
+	@if cargo nextest --version >/dev/null 2>&1; then \
+	  cargo nextest run $(CARGO_ARGS) $(NEXTEST_ARGS); \
+	else \
+	  echo "cargo-nextest is not installed: running the same tests with cargo test, one at a time"; \
+	  cargo test $(CARGO_ARGS) --lib --bins --tests -- --test-threads=1; \
+	fi
+
+# The compose test is its own target with `test = false`, so clippy's --all-targets does not see it.
+verify: deps ## read-only checks: format, lints, the tree's own rules, dependencies
+	@cargo fmt --all --check
+	@cargo clippy $(CARGO_ARGS) --all-targets -- -D warnings
+	@cargo clippy $(CARGO_ARGS) --test compose -- -D warnings
+	@cargo test $(CARGO_ARGS) --quiet --test tidy
+	@scripts/cargo-deny --offline check --hide-inclusion-graph bans licenses sources
+
+fix: deps ## write what verify can correct: format and machine-applicable lints
+	@cargo fmt --all
+	@cargo clippy $(CARGO_ARGS) --all-targets --fix --allow-dirty --allow-staged
+	@cargo fmt --all
+
+deps: ## install system packages that the build needs (Debian or Ubuntu, as root or with sudo)
+	@scripts/install-deps build
+
+compose-image: build ## build the container image around the binary that `make build` made
+	@scripts/install-deps compose
+	@deploy/build-image
+
+compose-test: compose-image ## start docker-compose.yml for real, stop a region, and look for every receipt
+	@HAPAX_TARGET=prebuilt cargo test $(CARGO_ARGS) --test compose -- --nocapture --test-threads=1
+
+advisories: ## ask the RustSec database about the dependencies (needs the network)
+	@scripts/cargo-deny check advisories
