@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
@@ -68,9 +68,6 @@ impl Compose {
 /// Whatever happened, nothing of the project stays behind.
 impl Drop for Compose {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("{}", self.run(&["logs", "--tail", "60"]).unwrap_or_default());
-        }
         if let Err(error) = self.run(&["down", "--volumes", "--timeout", "5"]) {
             eprintln!("compose down: {error:#}");
         }
@@ -168,8 +165,7 @@ struct Receipt {
     served_by: &'static str,
 }
 
-async fn story() -> Result<()> {
-    let compose = Compose::find()?;
+async fn story(compose: &Compose) -> Result<()> {
     compose.run(&["down", "--volumes", "--timeout", "5"])?;
     compose.run(&["up", "--detach", "--no-build"])?;
     compose.wait_healthy(&REGIONS.map(|(service, _)| service)).await?;
@@ -208,16 +204,15 @@ async fn story() -> Result<()> {
             ensure!(first == other, "{}: {other}\n{}: {first}", region.service, regions[0].service);
         }
     }
-    if receipts.len() != 6 {
-        bail!("{} receipts, not 6", receipts.len());
-    }
+    ensure!(receipts.len() == 6, "{} receipts, not 6", receipts.len());
     println!("{} receipts, the same through {} ports", receipts.len(), regions.len());
     Ok(())
 }
 
 #[tokio::test]
 async fn a_region_is_lost_and_comes_back() {
-    if let Err(error) = story().await {
-        panic!("{error:#}");
+    let compose = Compose::find().expect("Docker and its compose tool are installed");
+    if let Err(error) = story(&compose).await {
+        panic!("{error:#}\n{}", compose.run(&["logs", "--tail", "60"]).unwrap_or_default());
     }
 }

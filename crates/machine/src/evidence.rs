@@ -1,0 +1,175 @@
+//! Late evidence, and the append-only record of what was said against or beside the standing state.
+//!
+//! ```text
+//! unknown --completed | failed----------------> terminal
+//! unknown --not_applied, held by nobody else--> not_applied
+//! else: kept; the state does not move
+//! ```
+//!
+//! | # | condition | answer |
+//! |---|---|---|
+//! | 0 | absent, not theirs, or the claim was not granted on this execution | `NotFound`; else settle |
+//! | 1 | an outcome stands: the same / a contradiction | accepted / kept, quarantined, `OutcomeConflict` |
+//! | 2 | still executing | kept, accepted with the state as it is |
+//! | 3 | unknown, not_applied, but others held it too | kept, accepted, still unknown |
+//! | 4 | unknown | the outcome stands |
+//!
+//! Never gated by a lease or an authority epoch: the ex-owner regains nothing, it only tells. (REQUIREMENTS 51; seed 000)
+//! Invariant: a row of evidence is never changed or removed.
+
+use alloc::string::String;
+
+use crate::apply::{Found, Step, not_about_an_operation};
+use crate::change::Change;
+use crate::command::{Caller, Evidence, Report, Resolve, ResultData};
+use crate::ids::{ClaimId, ClientId, ExecutionId, LeaseEpoch, Revision, WallTime};
+use crate::limits::EVIDENCE_PER_OPERATION;
+use crate::operation::{Definite, OperationRecord, State};
+use crate::outcome::{Answer, Refusal};
+use crate::report::{agrees, settle_outcome};
+use crate::view::View;
+
+/// In which call something was said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// An owner's report that could not stand alone.
+    Report,
+    /// An ex-owner's evidence.
+    Evidence,
+    /// A resolution.
+    Resolve,
+}
+
+/// One thing that somebody said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EvidenceRecord {
+    /// In which call.
+    pub source: Source,
+    /// Which client.
+    pub client: ClientId,
+    /// About which execution.
+    pub execution: ExecutionId,
+    /// Under which claim, for an ex-owner.
+    pub claim_id: Option<ClaimId>,
+    /// Under which epoch, for an owner or a reconciler.
+    pub lease_epoch: Option<LeaseEpoch>,
+    /// What it said.
+    pub outcome: Definite,
+    /// The provider's id.
+    pub external_id: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// What shows it.
+    pub proof: Option<String>,
+    /// The state it met.
+    pub met: State,
+    /// When, on the replicated wall.
+    pub at: WallTime,
+    /// At which revision.
+    pub revision: Revision,
+}
+
+impl EvidenceRecord {
+    /// An owner's word of not_applied that could not stand alone.
+    pub(crate) fn said(source: Source, report: &Report, at: WallTime, operation: &OperationRecord) -> Self {
+        Self {
+            lease_epoch: Some(report.lease_epoch),
+            ..Self::new(source, &report.caller, Definite::NotApplied, &report.data, at, operation)
+        }
+    }
+
+    fn new(
+        source: Source,
+        caller: &Caller,
+        outcome: Definite,
+        data: &ResultData,
+        at: WallTime,
+        operation: &OperationRecord,
+    ) -> Self {
+        Self {
+            source,
+            client: caller.client.clone(),
+            execution: operation.execution.id,
+            claim_id: None,
+            lease_epoch: None,
+            outcome,
+            external_id: data.external_id.clone(),
+            reason: data.reason.clone(),
+            proof: None,
+            met: operation.state(),
+            at,
+            revision: operation.modified,
+        }
+    }
+
+    /// A resolution's contradiction.
+    pub(crate) fn resolved(command: &Resolve, at: WallTime, found: &Found) -> Self {
+        Self {
+            execution: command.execution_id,
+            lease_epoch: Some(command.lease_epoch),
+            proof: Some(command.proof.clone()),
+            ..Self::new(Source::Resolve, &command.caller, command.outcome, &command.data, at, &found.operation)
+        }
+    }
+
+    fn late(command: &Evidence, at: WallTime, found: &Found) -> Self {
+        Self {
+            execution: command.execution_id,
+            claim_id: Some(command.claim_id),
+            proof: command.proof.clone(),
+            ..Self::new(Source::Evidence, &command.caller, command.outcome, &command.data, at, &found.operation)
+        }
+    }
+}
+
+pub(crate) fn evidence<V: View>(step: &mut Step<'_, V>, command: &Evidence) -> Result<Answer, V::Error> {
+    let found = step.find(&command.caller, &command.execution_id)?;
+    let mut found = match found {
+        Some(found) if was_granted(step, &found, command)? => found,
+        _ => return Ok(not_about_an_operation(Refusal::NotFound)),
+    };
+    let now = step.now();
+    let kept = EvidenceRecord::late(command, step.wall(), &found);
+    if let Some(stands) = &found.execution().outcome {
+        if agrees(stands, command.outcome, &command.data) {
+            return Ok(found.accepted(now));
+        }
+        return Ok(contradict(step, &mut found, kept));
+    }
+    let stands_alone = command.outcome != Definite::NotApplied || found.operation.execution.sole_holder;
+    if found.operation.state() == State::Unknown && stands_alone {
+        settle_outcome(step, &mut found.operation, command.outcome, &command.data);
+    } else {
+        keep(step, &mut found.operation, kept);
+    }
+    step.put(&mut found.operation);
+    Ok(found.accepted(now))
+}
+
+/// Keeps a contradiction and stops claims: the first outcome stands.
+pub(crate) fn contradict<V: View>(step: &mut Step<'_, V>, found: &mut Found, kept: EvidenceRecord) -> Answer {
+    found.operation.quarantined = true;
+    keep(step, &mut found.operation, kept);
+    step.put(&mut found.operation);
+    found.refused(Refusal::OutcomeConflict)
+}
+
+/// Appends to the record; counts, but does not store, what exceeds the limit.
+pub(crate) fn keep<V: View>(step: &mut Step<'_, V>, operation: &mut OperationRecord, mut kept: EvidenceRecord) {
+    if operation.evidence < EVIDENCE_PER_OPERATION {
+        kept.revision = step.revision;
+        step.rows.push(Change::Evidence(operation.key(), operation.id.birth, operation.evidence, kept));
+    }
+    operation.evidence = operation.evidence.saturating_add(1);
+}
+
+/// Whether the caller's claim was granted on the execution it speaks about.
+fn was_granted<V: View>(step: &Step<'_, V>, found: &Found, command: &Evidence) -> Result<bool, V::Error> {
+    let execution = found.execution();
+    if execution.claim_id == command.claim_id {
+        return Ok(execution.client == command.caller.client);
+    }
+    let operation = &found.operation;
+    let row = step.view.grant(&operation.key(), operation.id.birth, &command.claim_id)?;
+    Ok(row.is_some_and(|row| row.execution == command.execution_id && row.client == command.caller.client))
+}

@@ -1,0 +1,409 @@
+//! Identifiers and positions: one newtype per noun, with their text forms.
+//! Every id carries its slot, so that it routes itself to the group that owns the operation.
+
+use alloc::string::String;
+use core::fmt;
+
+use sha2::{Digest as _, Sha256};
+
+/// Number of slots; a slot is the first 12 bits of a hash.
+pub const SLOTS: u16 = 4096;
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Wraps a value whose length and characters the caller has checked.
+            pub fn new(value: impl Into<String>) -> Self {
+                Self(value.into())
+            }
+
+            /// The text as it was given.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+text_id! {
+    /// Who owns the namespaces a caller may see; always from the credential, never from a body.
+    TenantId
+}
+text_id! {
+    /// A stable client of a tenant; a credential names it, and it outlives every token.
+    ClientId
+}
+text_id! {
+    /// A tenant's named family of operations.
+    NamespaceName
+}
+text_id! {
+    /// The end-to-end story that an operation belongs to; it groups, it never authorises.
+    CorrelationId
+}
+
+macro_rules! number {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+number! {
+    /// A Raft group.
+    GroupId(u32)
+}
+number! {
+    /// One of [`SLOTS`] slots; slots map to groups.
+    Slot(u16)
+}
+number! {
+    /// One life of a cluster between restores. 0: not bootstrapped yet.
+    Incarnation(u32)
+}
+number! {
+    /// The fencing token of whoever holds an execution; drawn from the grant counter, so it never repeats.
+    LeaseEpoch(u64)
+}
+number! {
+    /// The grant counter's value when an operation was inserted: tells two lives of one key apart.
+    Birth(u64)
+}
+number! {
+    /// The number of an execution of an operation, from 1.
+    Attempt(u32)
+}
+number! {
+    /// A version of the rules; every entry names the one it was proposed under.
+    RuleVersion(u16)
+}
+number! {
+    /// Milliseconds of replicated lease time (see [`crate::clock`]); comparable only with itself.
+    LeaseTime(u64)
+}
+number! {
+    /// Milliseconds since the Unix epoch on the replicated wall clock.
+    WallTime(u64)
+}
+
+impl LeaseTime {
+    /// The instant `ms` milliseconds later, saturating: a lease cannot wrap into the past.
+    #[must_use]
+    pub fn after(self, ms: u64) -> Self {
+        Self(self.0.saturating_add(ms))
+    }
+
+    /// Milliseconds from `now` until this instant; 0 once it has passed.
+    pub fn remaining_ms(self, now: Self) -> u64 {
+        self.0.saturating_sub(now.0)
+    }
+}
+
+macro_rules! hash32 {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub [u8; 32]);
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}(", stringify!($name))?;
+                write_hex(f, &self.0[..6])?;
+                f.write_str("..)")
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write_hex(f, &self.0)
+            }
+        }
+    };
+}
+
+hash32! {
+    /// SHA-256(tenant, namespace, scope, key, business epoch): names an operation without revealing its key.
+    InternalKey
+}
+hash32! {
+    /// SHA-256 of the canonical request bound to a key.
+    Digest
+}
+hash32! {
+    /// SHA-256 of everything a caller said in one call: tells a retry from another call under the same id.
+    ContentHash
+}
+
+/// A caller's random id of one claim call; lets a lost reply be retried and names the ex-owner's evidence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId(pub [u8; 16]);
+
+/// The first bytes of a tenant's hash: the prefix of every row of that tenant.
+///
+/// A look-up always uses the caller's own tag, so another tenant's row is never even addressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantTag(pub [u8; 8]);
+
+impl TenantTag {
+    /// The tag of `tenant`.
+    pub fn of(tenant: &TenantId) -> Self {
+        let hash = Sha256::digest(tenant.as_str().as_bytes());
+        let mut tag = [0; 8];
+        tag.copy_from_slice(&hash[..8]);
+        Self(tag)
+    }
+}
+
+/// Where an operation's row lives: the tenant's tag and the first 160 bits of the internal key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationKey {
+    /// The owner's tag.
+    pub tenant: TenantTag,
+    /// The first 20 bytes of the internal key.
+    pub hash: [u8; 20],
+}
+
+impl OperationKey {
+    /// The row of the operation that `internal_key` names.
+    pub fn new(tenant: &TenantId, internal_key: &InternalKey) -> Self {
+        let mut hash = [0; 20];
+        hash.copy_from_slice(&internal_key.0[..20]);
+        Self { tenant: TenantTag::of(tenant), hash }
+    }
+}
+
+/// A logical business effect: slot, row and birth. Text: `op_` and 57 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId {
+    /// Routes the id to its group.
+    pub slot: Slot,
+    /// The first 20 bytes of the internal key.
+    pub hash: [u8; 20],
+    /// Tells this life of the key from an earlier, forgotten one.
+    pub birth: Birth,
+}
+
+impl OperationId {
+    /// The row that this id addresses for a caller of `tenant`.
+    pub fn key(&self, tenant: &TenantId) -> OperationKey {
+        OperationKey { tenant: TenantTag::of(tenant), hash: self.hash }
+    }
+
+    /// Reads the text form; `None` where it is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("op_")?;
+        if digits.len() != 57 {
+            return None;
+        }
+        let (slot, rest) = digits.split_at_checked(3)?;
+        let (hash, birth) = rest.split_at_checked(40)?;
+        Some(Self { slot: parse_slot(slot)?, hash: parse_hex(hash)?, birth: Birth(parse_hex_number(birth)?) })
+    }
+}
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "op_{:03x}", self.slot.0)?;
+        write_hex(f, &self.hash)?;
+        write!(f, "{:014x}", self.birth.0)
+    }
+}
+
+/// One attempt at an operation. Text: `ex_` and 35 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExecutionId {
+    /// Routes the id to its group.
+    pub slot: Slot,
+    /// 128 bits drawn by the proposer and carried in the command.
+    pub random: [u8; 16],
+}
+
+impl ExecutionId {
+    /// Reads the text form; `None` where it is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("ex_")?;
+        if digits.len() != 35 {
+            return None;
+        }
+        let (slot, random) = digits.split_at_checked(3)?;
+        Some(Self { slot: parse_slot(slot)?, random: parse_hex(random)? })
+    }
+}
+
+impl fmt::Display for ExecutionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ex_{:03x}", self.slot.0)?;
+        write_hex(f, &self.random)
+    }
+}
+
+/// A point in a group's total order at which an answer was true. Text: `incarnation.group.index.ordinal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Revision {
+    /// The life of the cluster.
+    pub incarnation: Incarnation,
+    /// The Raft group.
+    pub group: GroupId,
+    /// The log index of the entry.
+    pub index: u64,
+    /// The position of the command in its entry.
+    pub ordinal: u32,
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}.{}", self.incarnation, self.group, self.index, self.ordinal)
+    }
+}
+
+/// Whose keys a caller's key is compared with: the namespace's, or one client's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScopeOf<'a> {
+    /// Shared by every authorised client of the namespace.
+    Namespace,
+    /// Private to one client.
+    Client(&'a ClientId),
+}
+
+/// The internal key of a caller's key. (REQUIREMENTS 4, 5, 18; seed 001 §3)
+///
+/// Every part is length-prefixed, so that no two different lists of parts give the same bytes.
+pub fn internal_key(
+    tenant: &TenantId,
+    namespace: &NamespaceName,
+    scope: ScopeOf<'_>,
+    key: &str,
+    business_epoch: Option<&str>,
+) -> InternalKey {
+    let mut hash = Sha256::new();
+    hash.update(b"hapax/internal-key/1");
+    feed(&mut hash, tenant.as_str());
+    feed(&mut hash, namespace.as_str());
+    match scope {
+        ScopeOf::Namespace => hash.update([0]),
+        ScopeOf::Client(client) => {
+            hash.update([1]);
+            feed(&mut hash, client.as_str());
+        }
+    }
+    feed(&mut hash, key);
+    match business_epoch {
+        None => hash.update([0]),
+        Some(epoch) => {
+            hash.update([1]);
+            feed(&mut hash, epoch);
+        }
+    }
+    InternalKey(hash.finalize().into())
+}
+
+/// The slot of a namespace's partition: the first 12 bits of SHA-256(tenant, namespace, partition).
+pub fn slot(tenant: &TenantId, namespace: &NamespaceName, partition: u32) -> Slot {
+    let mut hash = Sha256::new();
+    hash.update(b"hapax/slot/1");
+    feed(&mut hash, tenant.as_str());
+    feed(&mut hash, namespace.as_str());
+    hash.update(partition.to_be_bytes());
+    let hash = hash.finalize();
+    Slot((u16::from(hash[0]) << 4) | (u16::from(hash[1]) >> 4))
+}
+
+/// The provider's idempotency key of one attempt: equal on every resend of it, and new only with a new,
+/// authorised attempt. (REQUIREMENTS 7, 63; seed 000)
+pub fn effect_key(operation: &OperationId, attempt: Attempt) -> String {
+    alloc::format!("{operation}-a{attempt}")
+}
+
+fn feed(hash: &mut Sha256, part: &str) {
+    hash.update((part.len() as u64).to_be_bytes());
+    hash.update(part.as_bytes());
+}
+
+fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+}
+
+fn parse_slot(text: &str) -> Option<Slot> {
+    let slot = parse_hex_number(text)?;
+    u16::try_from(slot).ok().map(Slot)
+}
+
+/// Lower-case digits only: one id has one text form, so that texts compare as ids do.
+fn parse_hex_number(text: &str) -> Option<u64> {
+    text.bytes().try_fold(0u64, |value, byte| Some((value << 4) | u64::from(hex_digit(byte)?)))
+}
+
+fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let bytes = text.as_bytes();
+    if bytes.len() != N * 2 {
+        return None;
+    }
+    let mut out = [0; N];
+    for (byte, pair) in out.iter_mut().zip(bytes.chunks_exact(2)) {
+        *byte = (hex_digit(pair[0])? << 4) | hex_digit(pair[1])?;
+    }
+    Some(out)
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn ids_read_back_from_their_text() {
+        let operation = OperationId { slot: Slot(0xabc), hash: [7; 20], birth: Birth(1 << 50) };
+        assert_eq!(OperationId::parse(&operation.to_string()), Some(operation));
+        let execution = ExecutionId { slot: Slot(5), random: [0xfe; 16] };
+        assert_eq!(ExecutionId::parse(&execution.to_string()), Some(execution));
+    }
+
+    #[test]
+    fn other_texts_are_not_ids() {
+        for text in ["", "op_", "op_12", "ex_é", &"op_".repeat(20), &("op_".to_string() + &"F".repeat(57))] {
+            assert_eq!(OperationId::parse(text), None, "{text}");
+            assert_eq!(ExecutionId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_part_of_an_internal_key_counts() {
+        let (t, n) = (TenantId::new("t"), NamespaceName::new("n"));
+        let client = ClientId::new("c");
+        let base = internal_key(&t, &n, ScopeOf::Namespace, "k", None);
+        let others = [
+            internal_key(&TenantId::new("u"), &n, ScopeOf::Namespace, "k", None),
+            internal_key(&t, &NamespaceName::new("m"), ScopeOf::Namespace, "k", None),
+            internal_key(&t, &n, ScopeOf::Client(&client), "k", None),
+            internal_key(&t, &n, ScopeOf::Namespace, "l", None),
+            internal_key(&t, &n, ScopeOf::Namespace, "k", Some("")),
+            internal_key(&TenantId::new("tn"), &NamespaceName::new(""), ScopeOf::Namespace, "k", None),
+        ];
+        assert!(others.iter().all(|other| *other != base));
+    }
+}

@@ -1,0 +1,62 @@
+//! The lease: an owner extends it, time ends it.
+//!
+//! ```text
+//! executing --renew--> executing, deadline := max(old, now + lease_ms), same epoch
+//! executing --lapse--> unknown, new epoch          (on_lapse = unknown)
+//! ```
+//!
+//! | # | renew: condition | answer |
+//! |---|---|---|
+//! | 0 | absent, another tenant's, or another client's | `NotFound`; else settle |
+//! | 1 | the epoch is not the current one | `LeaseStaleEpoch` |
+//! | 2 | not executing, or now ≥ deadline | `LeaseLost` |
+//! | 3 | else | renewed |
+//!
+//! A lapse names the epoch and the deadline that the leader saw: a renewal or a takeover in between makes it moot, so a
+//! deposed leader's sweep can never end a live lease. Invariant: a deadline only moves forward under one epoch.
+
+use crate::apply::{Step, not_about_an_operation};
+use crate::command::{Lapse, Renew};
+use crate::namespace::OnLapse;
+use crate::operation::State;
+use crate::outcome::{Answer, Lease, Refusal};
+use crate::view::View;
+
+pub(crate) fn renew<V: View>(step: &mut Step<'_, V>, command: &Renew) -> Result<Answer, V::Error> {
+    let Some(mut found) = step.find(&command.caller, &command.execution_id)? else {
+        return Ok(not_about_an_operation(Refusal::NotFound));
+    };
+    if found.execution().client != command.caller.client {
+        return Ok(not_about_an_operation(Refusal::NotFound));
+    }
+    if found.past.is_some() || command.lease_epoch != found.operation.execution.lease_epoch {
+        return Ok(found.refused(Refusal::LeaseStaleEpoch));
+    }
+    let now = step.now();
+    let execution = &mut found.operation.execution;
+    if execution.state != State::Executing || execution.lapsed(now) {
+        return Ok(found.refused(Refusal::LeaseLost));
+    }
+    execution.deadline = execution.deadline.max(now.after(command.lease_ms));
+    execution.renewed = true;
+    let lease = Lease { lease_epoch: execution.lease_epoch, remaining_ms: execution.deadline.remaining_ms(now) };
+    step.put(&mut found.operation);
+    Ok(Answer::Renewed(lease))
+}
+
+pub(crate) fn lapse<V: View>(step: &mut Step<'_, V>, command: &Lapse) -> Result<Answer, V::Error> {
+    let Some(operation) = step.view.operation(&command.operation)? else {
+        return Ok(Answer::Lapsed { changed: false });
+    };
+    let seen = operation.execution.lease_epoch == command.lease_epoch
+        && operation.execution.deadline == command.deadline
+        && operation.execution.lapsed(step.now());
+    if !seen {
+        return Ok(Answer::Lapsed { changed: false });
+    }
+    let policy = step.view.namespace(&operation.tenant, &operation.namespace)?;
+    let on_lapse = policy.map_or(OnLapse::Unknown, |policy| policy.on_lapse);
+    let mut operation = operation;
+    step.settle(&mut operation, on_lapse);
+    Ok(Answer::Lapsed { changed: operation.state() == State::Unknown })
+}
