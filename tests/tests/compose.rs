@@ -40,7 +40,8 @@ impl Compose {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the repository's root")?;
         let mut command = Command::new(self.program[0]);
         command.args(&self.program[1..]).args(["--project-name", PROJECT]).args(arguments);
-        let output = command.current_dir(root).env("HAPAX_TARGET", "prebuilt").env_remove("HAPAX_BOOTSTRAP_TOKEN").output()?;
+        let output =
+            command.current_dir(root).env("HAPAX_TARGET", "prebuilt").env_remove("HAPAX_BOOTSTRAP_TOKEN").output()?;
         stdout(&format!("compose {arguments:?}"), output)
     }
 
@@ -116,7 +117,7 @@ impl Region {
     async fn claim(&self, key: &str) -> Result<(StatusCode, Value)> {
         let body = json!({
             "namespace": "default", "key": key, "request": { "order": key, "amount": "120.00" },
-            "claim_id": uuid::Uuid::new_v4(), "owner": self.service, "lease_ms": 60_000,
+            "claim_id": uuid::Uuid::new_v4().to_string(), "owner": self.service, "lease_ms": 60_000,
         });
         eventually(SERVED_WITHIN, || async {
             let (status, answer) = self.post("/v1/claims", &body).await?;
@@ -186,7 +187,7 @@ async fn story(compose: &Compose) -> Result<()> {
 
     let leader = regions[1].get("/v1/cluster").await?["leader_id"].as_u64().context("a leader")?;
     let lost = usize::try_from(leader)?.checked_sub(1).filter(|at| *at < regions.len()).context("a known leader")?;
-    println!("stopping {}, which leads", regions[lost].service);
+    eprintln!("stopping {}, which leads", regions[lost].service);
     compose.run(&["stop", regions[lost].service])?;
     ensure!(regions[lost].get("/livez").await.is_err(), "a stopped region answered");
     for region in regions.iter().filter(|region| region.service != regions[lost].service) {
@@ -205,7 +206,7 @@ async fn story(compose: &Compose) -> Result<()> {
         }
     }
     ensure!(receipts.len() == 6, "{} receipts, not 6", receipts.len());
-    println!("{} receipts, the same through {} ports", receipts.len(), regions.len());
+    eprintln!("{} receipts, the same through {} ports", receipts.len(), regions.len());
     Ok(())
 }
 
