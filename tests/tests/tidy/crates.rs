@@ -131,6 +131,29 @@ fn every_crate_is_described() {
     super::must_be_clean(&silent);
 }
 
+/// Names in the workspace's table of dependencies that the record of dependencies does not justify.
+fn unjustified(manifest: &str, record: &str) -> Vec<String> {
+    let table = manifest.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);
+    let entries = table.take_while(|line| !line.starts_with('['));
+    let names = entries.filter_map(|line| Some(line.split_once(" = ")?.0.trim()));
+    let rows: Vec<&str> = record.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next()).collect();
+    let justified: BTreeSet<&str> = rows.iter().flat_map(|cell| cell.split(',').map(str::trim)).collect();
+    let outside = names.filter(|name| !name.starts_with("hapax-"));
+    outside.filter(|name| !justified.contains(name)).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_library_is_justified() {
+    let found = unjustified(&super::read("Cargo.toml"), &super::read("docs/adr/0007-dependencies.md"));
+    assert!(found.is_empty(), "no row in docs/adr/0007-dependencies.md: {found:?}");
+}
+
+#[test]
+fn an_unjustified_library_is_convicted() {
+    let manifest = "[workspace.dependencies]\nhapax-api = { path = \"x\" }\nrand = \"1\"\nleft-pad = \"1\"\n\n[profile.x]\na = 1\n";
+    assert_eq!(unjustified(manifest, "| library | for |\n|---|---|\n| rand, uuid | ids |\n"), ["left-pad"]);
+}
+
 #[test]
 fn a_forbidden_import_is_convicted() {
     let document = "## Crates\n\n| crate | owns | imports |\n|---|---|---|\n| `crates/machine` | x | none |\n\
