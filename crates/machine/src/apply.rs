@@ -185,7 +185,8 @@ impl<'v, V: View> Step<'v, V> {
         self.head.incarnation = Incarnation(1);
         self.revision.incarnation = Incarnation(1);
         self.head.cluster_id = command.cluster_id;
-        self.head.clocks.wall = WallTime(command.wall_ms);
+        // Stamps before the bootstrap may have moved the wall already; it never goes back.
+        self.head.clocks.wall = self.wall().max(WallTime(command.wall_ms));
         self.head.grants = self.head.grants.raised_to(command.wall_ms);
         self.rows.extend(command.namespaces.iter().cloned().map(Change::Namespace));
         self.rows.extend(command.tokens.iter().cloned().map(Change::Token));

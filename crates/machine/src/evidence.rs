@@ -12,7 +12,7 @@
 //! | 1 | an outcome stands: the same / a contradiction | accepted / kept, quarantined, `OutcomeConflict` |
 //! | 2 | still executing | kept, accepted with the state as it is |
 //! | 3 | unknown, not_applied, but others held it too | kept, accepted, still unknown |
-//! | 4 | unknown | the outcome stands |
+//! | 4 | unknown | kept, and the outcome stands |
 //!
 //! Never gated by a lease or an authority epoch: the ex-owner regains nothing, it only tells. (REQUIREMENTS 51; seed 000)
 //! Invariant: a row of evidence is never changed or removed.
@@ -137,10 +137,10 @@ pub(crate) fn evidence<V: View>(step: &mut Step<'_, V>, command: &Evidence) -> R
         return Ok(contradict(step, &mut found, kept));
     }
     let stands_alone = command.outcome != Definite::NotApplied || found.operation.execution.sole_holder;
+    // Kept even where it decides: the record is where its proof can be read later.
+    keep(step, &mut found.operation, kept);
     if found.operation.state() == State::Unknown && stands_alone {
         settle_outcome(step, &mut found.operation, command.outcome, &command.data);
-    } else {
-        keep(step, &mut found.operation, kept);
     }
     step.put(&mut found.operation);
     Ok(found.accepted(now))

@@ -7,10 +7,14 @@
 //!
 //! | # | renew: condition | answer |
 //! |---|---|---|
-//! | 0 | absent, another tenant's, or another client's | `NotFound`; else settle |
+//! | 0 | absent, or another tenant's | `NotFound`; else settle |
 //! | 1 | the epoch is not the current one | `LeaseStaleEpoch` |
-//! | 2 | not executing, or now ≥ deadline | `LeaseLost` |
-//! | 3 | else | renewed |
+//! | 2 | another client holds it | `NotFound` |
+//! | 3 | not executing, or now ≥ deadline | `LeaseLost` |
+//! | 4 | else | renewed |
+//!
+//! The epoch comes before the client: after a takeover by another client, the ex-owner must learn that it was fenced,
+//! not that its execution never was.
 //!
 //! A lapse names the epoch and the deadline that the leader saw: a renewal or a takeover in between makes it moot, so a
 //! deposed leader's sweep can never end a live lease. Invariant: a deadline only moves forward under one epoch.
@@ -26,11 +30,11 @@ pub(crate) fn renew<V: View>(step: &mut Step<'_, V>, command: &Renew) -> Result<
     let Some(mut found) = step.find(&command.caller, &command.execution_id)? else {
         return Ok(not_about_an_operation(Refusal::NotFound));
     };
-    if found.execution().client != command.caller.client {
-        return Ok(not_about_an_operation(Refusal::NotFound));
-    }
     if found.past.is_some() || command.lease_epoch != found.operation.execution.lease_epoch {
         return Ok(found.refused(Refusal::LeaseStaleEpoch));
+    }
+    if found.operation.execution.client != command.caller.client {
+        return Ok(not_about_an_operation(Refusal::NotFound));
     }
     let now = step.now();
     let execution = &mut found.operation.execution;

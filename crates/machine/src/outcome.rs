@@ -84,7 +84,7 @@ pub struct Standing {
     pub state: State,
     /// Milliseconds until its lease ends, where one is running: when asking again is worth while.
     pub lease_remaining_ms: Option<u64>,
-    /// The epoch of a lapsed lease is not shown: none is drawn yet.
+    /// Its namespace.
     pub namespace: NamespaceName,
     /// How the namespace reports conflicts.
     pub conflict_style: ConflictStyle,

@@ -9,12 +9,16 @@
 //!
 //! | # | condition | answer |
 //! |---|---|---|
-//! | 0 | absent, another tenant's, or another client's | `NotFound`; else settle |
-//! | 1 | the identical report was accepted before | accepted, with the state now |
+//! | 0 | absent, or another tenant's | `NotFound`; else settle |
+//! | 1 | the identical report of this client was accepted before | accepted, with the state now |
 //! | 2 | the epoch is not the current one | `LeaseStaleEpoch` |
-//! | 3 | an outcome stands: the same / another | accepted / `OutcomeConflict` |
-//! | 4 | unknown already, or now ≥ deadline | `LeaseLost` |
-//! | 5 | else | accepted |
+//! | 3 | another client holds or held it under this epoch | `NotFound` |
+//! | 4 | an outcome stands: the same / another | accepted / `OutcomeConflict` |
+//! | 5 | unknown already, or now ≥ deadline | `LeaseLost` |
+//! | 6 | else | accepted |
+//!
+//! The epoch comes before the client: after a takeover by another client, the ex-owner must learn that it was fenced,
+//! not that its execution never was.
 //!
 //! **One holder cannot speak for another:** after a takeover an earlier holder may still cause the effect, so the
 //! owner's not_applied is not proof that nothing happened. (DESIGN §2; REQUIREMENTS 33, 47, 50)
@@ -35,17 +39,18 @@ pub(crate) fn report<V: View>(step: &mut Step<'_, V>, command: &Report) -> Resul
     let Some(mut found) = step.find(&command.caller, &command.execution_id)? else {
         return Ok(not_about_an_operation(Refusal::NotFound));
     };
-    if found.execution().client != command.caller.client {
-        return Ok(not_about_an_operation(Refusal::NotFound));
-    }
     let now = step.now();
     let this = AcceptedReport { lease_epoch: command.lease_epoch, content: content_hash(command) };
     let execution = found.execution();
-    if execution.report == Some(this) {
+    let theirs = execution.client == command.caller.client;
+    if theirs && execution.report == Some(this) {
         return Ok(found.accepted(now));
     }
     if found.past.is_some() || command.lease_epoch != execution.lease_epoch {
         return Ok(found.refused(Refusal::LeaseStaleEpoch));
+    }
+    if !theirs {
+        return Ok(not_about_an_operation(Refusal::NotFound));
     }
     if let Some(stands) = &execution.outcome {
         let same = command.outcome.is_some_and(|outcome| agrees(stands, outcome, &command.data));
