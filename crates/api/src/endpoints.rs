@@ -58,8 +58,8 @@ pub struct Endpoint {
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// The role that the credential needs; `None` for no credential.
-    pub role: Option<&'static str>,
+    /// The roles of which the credential needs one; empty for no credential.
+    pub roles: &'static [&'static str],
     /// The request body's schema.
     pub body: Option<&'static str>,
     /// The other parameters.
@@ -90,6 +90,8 @@ pub const CLUSTER: &str = "/v1/cluster";
 pub const LIVEZ: &str = "/livez";
 /// `GET`: the node can answer.
 pub const READYZ: &str = "/readyz";
+/// `GET`: what a problem's `type` refers to.
+pub const ERROR_PAGE: &str = "/errors/{code}";
 /// `GET`: the OpenAPI document.
 pub const OPENAPI: &str = "/v1/openapi.json";
 
@@ -112,7 +114,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         path: CLAIMS,
         name: "claim",
         summary: "Claim a key: elect one executor, join one at work, or get the stored outcome.",
-        role: Some("claim"),
+        roles: &["claim"],
         body: Some("ClaimRequest"),
         parameters: &[Parameter {
             name: "Idempotency-Key",
@@ -156,7 +158,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         path: OPERATION,
         name: "get_operation",
         summary: "An operation's settled state; waits for a change where asked.",
-        role: Some("read"),
+        roles: &["read", "claim"],
         body: None,
         parameters: &[
             Parameter { name: "operation_id", place: Place::Path, description: "The operation." },
@@ -178,7 +180,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         path: LOOKUP,
         name: "lookup_operation",
         summary: "An operation's settled state, by its key, which is in no access log this way.",
-        role: Some("read"),
+        roles: &["read", "claim"],
         body: Some("LookupRequest"),
         parameters: &[],
         answers: &[Answer {
@@ -194,7 +196,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         path: RENEW,
         name: "renew",
         summary: "Go on holding a lease.",
-        role: Some("claim"),
+        roles: &["claim"],
         body: Some("RenewRequest"),
         parameters: &[EXECUTION_ID],
         answers: &[Answer { status: 200, description: "The lease goes on.", schema: Some("Renewed"), headers: &[] }],
@@ -205,7 +207,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         path: OUTCOME,
         name: "report_outcome",
         summary: "Say what an execution came to, as its owner.",
-        role: Some("claim"),
+        roles: &["claim"],
         body: Some("OutcomeRequest"),
         parameters: &[EXECUTION_ID],
         answers: ACCEPTED,
@@ -216,7 +218,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         path: EVIDENCE,
         name: "give_evidence",
         summary: "Say what an execution came to, as the one who lost it.",
-        role: Some("claim"),
+        roles: &["claim"],
         body: Some("EvidenceRequest"),
         parameters: &[EXECUTION_ID],
         answers: ACCEPTED,
@@ -227,7 +229,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         path: RESOLVE,
         name: "resolve",
         summary: "Say what an unknown execution came to, with proof.",
-        role: Some("reconcile or operate"),
+        roles: &["reconcile", "operate"],
         body: Some("ResolveRequest"),
         parameters: &[EXECUTION_ID],
         answers: ACCEPTED,
@@ -238,7 +240,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         path: CLUSTER,
         name: "get_cluster",
         summary: "The members, as the answering node sees them.",
-        role: Some("operate"),
+        roles: &["read", "operate", "admin"],
         body: None,
         parameters: &[],
         answers: &[Answer { status: 200, description: "The cluster.", schema: Some("ClusterView"), headers: &[] }],
@@ -249,7 +251,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         path: LIVEZ,
         name: "livez",
         summary: "The process runs.",
-        role: None,
+        roles: &[],
         body: None,
         parameters: &[],
         answers: &[Answer { status: 200, description: "It runs.", schema: Some("Liveness"), headers: &[] }],
@@ -260,7 +262,7 @@ pub const ENDPOINTS: &[Endpoint] = &[
         path: READYZ,
         name: "readyz",
         summary: "Whether this node can answer: it reaches a quorum and is not draining.",
-        role: None,
+        roles: &[],
         body: None,
         parameters: &[Parameter { name: "verbose", place: Place::Query, description: "Lists every check." }],
         answers: &[
@@ -271,10 +273,21 @@ pub const ENDPOINTS: &[Endpoint] = &[
     },
     Endpoint {
         method: Method::Get,
+        path: ERROR_PAGE,
+        name: "error_page",
+        summary: "What a problem code means, as Markdown.",
+        roles: &[],
+        body: None,
+        parameters: &[Parameter { name: "code", place: Place::Path, description: "The code." }],
+        answers: &[Answer { status: 200, description: "The page.", schema: None, headers: &[] }],
+        problems: &[Code::NotFound],
+    },
+    Endpoint {
+        method: Method::Get,
         path: OPENAPI,
         name: "openapi",
         summary: "This document.",
-        role: None,
+        roles: &[],
         body: None,
         parameters: &[],
         answers: &[Answer { status: 200, description: "OpenAPI 3.1.", schema: None, headers: &[] }],
@@ -287,10 +300,10 @@ impl Endpoint {
     #[must_use]
     pub fn all_problems(&self) -> Vec<Code> {
         let mut codes = vec![Code::HeadersTooLarge, Code::LengthRequired];
-        if self.role.is_some() {
+        if !self.roles.is_empty() {
             codes.extend([Code::AuthInvalid, Code::AuthForbidden, Code::RateLimited]);
         }
-        if self.role.is_some() && self.path != CLUSTER {
+        if !self.roles.is_empty() && self.path != CLUSTER {
             codes.extend([Code::RequestInvalid, Code::StoreOverloaded, Code::StoreUnavailable]);
         }
         if self.body.is_some() {

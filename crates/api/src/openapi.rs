@@ -59,9 +59,9 @@ fn operation_object(endpoint: &Endpoint) -> Value {
     if !endpoint.parameters.is_empty() {
         object["parameters"] = endpoint.parameters.iter().map(parameter).collect();
     }
-    if let Some(role) = endpoint.role {
+    if !endpoint.roles.is_empty() {
         object["security"] = json!([{ "token": [] }]);
-        object["description"] = json!(format!("Role: {role}."));
+        object["description"] = json!(format!("Role: {}.", endpoint.roles.join(" or ")));
     }
     if let Some(schema) = endpoint.body {
         object["requestBody"] = json!({ "required": true, "content": content("application/json", schema) });
