@@ -6,6 +6,9 @@ SHELL := /bin/bash
 
 # All clones share one target directory: compiling RocksDB takes most of a first build, and is then done once.
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hapax/target
+# RocksDB is compiled once per machine by a script of its own, and linked by every build (`deps` makes it).
+export ROCKSDB_LIB_DIR := $(shell scripts/rocksdb-static --where)
+export ROCKSDB_STATIC := 1
 # Where the tests find the shipped binary.
 export HAPAX_BIN := $(CARGO_TARGET_DIR)/release/hapax
 
@@ -48,6 +51,7 @@ fix: deps ## write what verify can correct: format and machine-applicable lints
 
 deps: ## install system packages that the build needs (Debian or Ubuntu, as root or with sudo)
 	@scripts/install-deps build
+	@scripts/rocksdb-static >/dev/null
 
 compose-image: build ## build the container image around the binary that `make build` made
 	@scripts/install-deps compose
