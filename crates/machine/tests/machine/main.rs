@@ -2,4 +2,6 @@
 //! One test binary, so that its parts share one in-memory state.
 
 mod memory;
+mod model;
+mod properties;
 mod scripts;
