@@ -2,9 +2,9 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build test verify fix deps compose-test compose-image advisories
+.PHONY: help run build test verify fix env deps compose-test compose-image advisories
 
-# All clones share one target directory: compiling RocksDB takes most of a first build, and is then done once.
+# All clones share one target directory, so that each compiles the libraries only once.
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hapax/target
 # RocksDB is compiled once per machine by a script of its own, and linked by every build (`deps` makes it).
 export ROCKSDB_LIB_DIR := $(shell scripts/rocksdb-static --where)
@@ -12,7 +12,7 @@ export ROCKSDB_STATIC := 1
 # Where the tests find the shipped binary.
 export HAPAX_BIN := $(CARGO_TARGET_DIR)/release/hapax
 
-# One profile and one feature set for everything, so that no target compiles RocksDB a second time.
+# One profile and one feature set for everything, so that no target compiles a library a second time.
 # In CI the committed lock file is law.
 CARGO_ARGS := --release --workspace $(if $(CI),--locked)
 NEXTEST_ARGS := $(if $(CI),--profile ci)
@@ -48,6 +48,10 @@ fix: deps ## write what verify can correct: format and machine-applicable lints
 	@cargo fmt --all
 	@cargo clippy $(CARGO_ARGS) --all-targets --fix --allow-dirty --allow-staged
 	@cargo fmt --all
+
+env: ## print what a shell needs to call cargo itself: eval "$(make env)"
+	@printf 'export %s=%q\n' CARGO_TARGET_DIR "$$CARGO_TARGET_DIR" ROCKSDB_LIB_DIR "$$ROCKSDB_LIB_DIR" \
+	  ROCKSDB_STATIC 1 HAPAX_BIN "$$HAPAX_BIN"
 
 deps: ## install system packages that the build needs (Debian or Ubuntu, as root or with sudo)
 	@scripts/install-deps build
