@@ -1,0 +1,1 @@
+//! Contract tests of the state over both media, damage, and crash points.
