@@ -3,6 +3,9 @@
 //! The deadline that the guard keeps is never later than the store's: it counts from when the call that was
 //! answered was sent. When it passes without a renewal, or a renewal is refused, the lease is lost, for good.
 //! A lost lease stops new sends to the provider and resends; it cannot recall what was already sent.
+//!
+//! The guard's clock stands still while a machine is suspended. What such a machine sends on waking is stopped by
+//! nothing here: where that can happen, the effect itself must check the lease epoch or use the effect key.
 
 use std::time::Duration;
 
