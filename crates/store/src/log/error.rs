@@ -60,10 +60,10 @@ pub enum OpenError {
         reason: String,
     },
     /// RocksDB refused to open the database.
-    #[error("the database in {} does not open: {reason}; {SUSPECT}", path.display())]
+    #[error("{place} does not open: {reason}; {SUSPECT}")]
     Database {
-        /// The database's directory.
-        path: PathBuf,
+        /// The database and its newest files.
+        place: String,
         /// What RocksDB said; names the file where RocksDB does.
         reason: String,
     },

@@ -124,7 +124,9 @@ impl GroupState {
         if first != self.next_index() {
             if self.last.is_some() || self.start.purged.is_some() {
                 let next = self.next_index();
-                return Err(LogError::Refused(format!("entry {first} does not continue a log whose next index is {next}")));
+                return Err(LogError::Refused(format!(
+                    "entry {first} does not continue a log whose next index is {next}"
+                )));
             }
             start = Start::at(self.group, first);
             changes.push(Change::Put { key: keys::start(self.group), value: start.encode(self.group) });
@@ -188,7 +190,11 @@ impl GroupState {
     }
 
     /// Removes every entry after `index`, or all of them. `None` means that there was none.
-    pub(super) fn truncate_after(&mut self, index: Option<u64>, disk: &dyn LogDisk) -> Result<Option<Change>, LogError> {
+    pub(super) fn truncate_after(
+        &mut self,
+        index: Option<u64>,
+        disk: &dyn LogDisk,
+    ) -> Result<Option<Change>, LogError> {
         let Some((old, _)) = self.last else { return Ok(None) };
         let from = index.map_or(self.start.first, |index| index.saturating_add(1));
         if from > old.index {
@@ -231,7 +237,8 @@ impl GroupState {
         }
         let mut changes = vec![Change::Put { key: keys::start(self.group), value: self.start.encode(self.group) }];
         if old < first {
-            changes.push(Change::DeleteRange { from: keys::entry(self.group, old), to: keys::entry(self.group, first) });
+            changes
+                .push(Change::DeleteRange { from: keys::entry(self.group, old), to: keys::entry(self.group, first) });
         }
         Ok(changes)
     }

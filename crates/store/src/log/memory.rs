@@ -112,7 +112,8 @@ impl MemoryDisk {
         LogStore::assemble(Box::new(self.clone()), Box::new(self.clone()), slot, groups, options)
     }
 
-    fn slot(&self) -> Result<Slot, OpenError> {
+    /// The side-file slot that stands.
+    pub(super) fn slot(&self) -> Result<Slot, OpenError> {
         let image = lock(&self.image);
         let slots = image.side.iter().filter_map(|bytes| Slot::decode(bytes).ok());
         let damaged = || OpenError::SideDamaged { path: PLACE.into(), reason: "no slot is sound".to_owned() };

@@ -28,18 +28,18 @@ use hapax_codec::log::LogId;
 
 use crate::seam::{FatalHook, LogObserver, Unobserved};
 
-mod store;
-mod group;
-mod writer;
-mod promises;
-mod verify;
-mod scan;
-mod rocks;
-mod memory;
-mod inspect;
-mod error;
-mod keys;
 mod clock;
+mod error;
+mod group;
+mod inspect;
+mod keys;
+mod memory;
+mod promises;
+mod rocks;
+mod scan;
+mod store;
+mod verify;
+mod writer;
 
 #[cfg(test)]
 mod tests;

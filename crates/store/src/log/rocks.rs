@@ -19,6 +19,7 @@ use rocksdb::{
     WriteBatch, WriteOptions,
 };
 
+use super::group::Recovered;
 use super::promises::slot_of;
 use super::scan::{self, Frames};
 use super::verify::{self, Examined};
@@ -31,7 +32,7 @@ const DATABASE: &str = "db";
 const SIDE_LEN: usize = 2 * SLOT_LEN;
 
 /// Memory that gathers entries before they become a file; a write-ahead log is about as large.
-const WRITE_BUFFER_BYTES: usize = 64 << 20;
+const WRITE_BUFFER_BYTES: usize = 32 << 20;
 /// Such buffers at once; when all wait for the disk, writes wait too.
 const WRITE_BUFFERS: i32 = 4;
 /// Write-ahead logs together; beyond it the oldest buffer is flushed.
@@ -48,26 +49,40 @@ impl LogStore {
     /// # Errors
     /// See [`OpenError`]; where [`OpenError::is_suspect`], nothing was repaired, and opening again refuses again.
     pub fn open(path: &Path, options: OpenOptions) -> Result<LogStore, OpenError> {
-        if is_fresh(path)? {
-            if let Some((group, applied)) = options.applied.first_key_value() {
-                return Err(OpenError::Missing { path: path.to_owned(), group: *group, applied: *applied });
-            }
-            create_side(path)?;
-        }
-        let (slot, side) = open_side(&path.join(SIDE))?;
-        let directory = path.join(DATABASE);
-        let found = look(&directory, &slot)?;
-        if found.is_irregular {
-            // A look that writes nothing first: opening for writing removes files that a cut manifest forgot.
-            let disk = Rocks::open(&directory, &found, Access::Read)?;
-            verify::recover(&disk, &found.place, &slot, &options.applied)?;
-        }
-        let disk = Rocks::open(&directory, &found, Access::Write)?;
-        let groups = verify::recover(&disk, &found.place, &slot, &options.applied)?;
-        // The files that recovery made obsolete must stay away before anything new is written.
-        sync_directory(&directory)?;
-        LogStore::assemble(Box::new(disk), Box::new(side), slot, groups, options)
+        let Parts { disk, side, slot, groups } = parts(path, &options)?;
+        LogStore::assemble(disk, side, slot, groups, options)
     }
+}
+
+/// What a log is put together from, checked.
+pub(super) struct Parts {
+    pub(super) disk: Box<dyn LogDisk>,
+    pub(super) side: Box<dyn SideDisk>,
+    pub(super) slot: Slot,
+    pub(super) groups: Vec<Recovered>,
+}
+
+/// Opens or creates the files in directory `path`.
+pub(super) fn parts(path: &Path, options: &OpenOptions) -> Result<Parts, OpenError> {
+    if is_fresh(path)? {
+        if let Some((group, applied)) = options.applied.first_key_value() {
+            return Err(OpenError::Missing { path: path.to_owned(), group: *group, applied: *applied });
+        }
+        create_side(path)?;
+    }
+    let (slot, side) = open_side(&path.join(SIDE))?;
+    let directory = path.join(DATABASE);
+    let found = look(&directory, &slot)?;
+    if found.is_irregular {
+        // A look that writes nothing first: opening for writing removes files that a cut manifest forgot.
+        let disk = Rocks::open(&directory, &found, Access::Read)?;
+        verify::recover(&disk, &found.place, &slot, &options.applied)?;
+    }
+    let disk = Rocks::open(&directory, &found, Access::Write)?;
+    let groups = verify::recover(&disk, &found.place, &slot, &options.applied)?;
+    // The files that recovery made obsolete must stay away before anything new is written.
+    sync_directory(&directory)?;
+    Ok(Parts { disk: Box::new(disk), side: Box::new(side), slot, groups })
 }
 
 /// The slot that stands in the side file of the log directory `path`.
@@ -143,7 +158,9 @@ fn read_side(path: &Path) -> Result<Slot, OpenError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(OpenError::SideMissing { path: path.to_owned() });
         }
-        file => file.and_then(|file| file.take(SIDE_LEN as u64 + 1).read_to_end(&mut bytes)).map_err(io("read", path))?,
+        file => {
+            file.and_then(|file| file.take(SIDE_LEN as u64 + 1).read_to_end(&mut bytes)).map_err(io("read", path))?
+        }
     };
     let (Some((first, second)), SIDE_LEN) = (bytes.split_first_chunk::<SLOT_LEN>(), bytes.len()) else {
         return Err(damaged(format!("it has {} bytes instead of {SIDE_LEN}", bytes.len())));
@@ -197,10 +214,29 @@ struct Look {
     place: String,
 }
 
+impl Look {
+    /// What it means that RocksDB refused.
+    fn refusal(&self, directory: &Path, reason: String) -> OpenError {
+        // Another process has it open: nothing is damaged.
+        if reason.contains("/LOCK: ") {
+            return OpenError::Io { operation: "lock the database", path: directory.to_owned(), reason };
+        }
+        let place = self.place.clone();
+        if self.is_irregular {
+            return OpenError::Database { place, reason };
+        }
+        // RocksDB blames the manifest even where it is a table file that it cannot read.
+        let reason =
+            format!("{reason} (manifest and write-ahead logs are sound: a table file, *.sst, is damaged or missing)");
+        OpenError::Database { place, reason }
+    }
+}
+
 /// Looks at the database's files; refuses damage that RocksDB might take for an interrupted write.
 fn look(directory: &Path, slot: &Slot) -> Result<Look, OpenError> {
     let current = directory.join("CURRENT");
-    let damaged = |offset, reason: &str| OpenError::Damaged { path: current.clone(), offset, reason: reason.to_owned() };
+    let damaged =
+        |offset, reason: &str| OpenError::Damaged { path: current.clone(), offset, reason: reason.to_owned() };
     let manifest = match fs::read_to_string(&current) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             if slot.sequence > 1 || !slot.groups.is_empty() {
@@ -294,15 +330,7 @@ impl Rocks {
         let place = directory.display().to_string();
         match opened {
             Ok(db) => Ok(Rocks { db: RwLock::new(Some(db)), place }),
-            Err(error) => {
-                let (path, reason) = (directory.to_owned(), error.to_string());
-                // Another process has it open: nothing is damaged.
-                Err(if reason.contains("/LOCK: ") {
-                    OpenError::Io { operation: "lock the database", path, reason }
-                } else {
-                    OpenError::Database { path, reason }
-                })
-            }
+            Err(error) => Err(found.refusal(directory, error.to_string())),
         }
     }
 

@@ -80,9 +80,8 @@ impl Scanner {
             let Some((kind, len)) = sound_frame(&block[at..]) else {
                 self.unreadable(base + at as u64);
                 // A damaged length hides where the next frame begins: look for one everywhere.
-                let found = (at + 1..block.len()).find(|at| {
-                    matches!(sound_frame(&block[*at..]), Some((WHOLE | FIRST, _)))
-                });
+                let found =
+                    (at + 1..block.len()).find(|at| matches!(sound_frame(&block[*at..]), Some((WHOLE | FIRST, _))));
                 self.frames.sound_after = found.map(|at| base + at as u64);
                 return;
             };

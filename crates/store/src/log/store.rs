@@ -73,7 +73,9 @@ impl Shared {
         if let Some(writer) = &self.by_hand {
             let mut writer = lock(writer);
             writer.round(self, self.queue.drain());
-            if self.fault().is_none() && let Err(fault) = self.promises.flush(self.observer()) {
+            if self.fault().is_none()
+                && let Err(fault) = self.promises.flush(self.observer())
+            {
                 self.fail(fault);
             }
         }

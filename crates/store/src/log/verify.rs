@@ -68,7 +68,9 @@ fn stored_groups(disk: &dyn LogDisk, place: &str) -> Result<Vec<u32>, OpenError>
             next = keys::group_of(key);
             ControlFlow::Break(())
         })
-        .map_err(|fault| unreadable(place, groups.last().map_or(0, |last| last + 1), "the first row", fault.reason))?;
+        .map_err(|fault| {
+            unreadable(place, groups.last().map_or(0, |last| last + 1), "the first row", fault.reason)
+        })?;
         let Some(group) = next else { return Ok(groups) };
         groups.push(group);
         if groups.len() > GROUPS_MAX || group == u32::MAX {
@@ -107,7 +109,8 @@ impl Examiner<'_> {
         }
         if let Some(promised) = promise.acknowledged {
             let last = examined.found.last.map(|(id, _)| id).or(examined.found.start.purged);
-            let held = [last, examined.found.start.purged, applied].into_iter().flatten().any(|id| id.covers(&promised));
+            let held =
+                [last, examined.found.start.purged, applied].into_iter().flatten().any(|id| id.covers(&promised));
             if !held {
                 examined.wrong.push(OpenError::EntriesLost { place, group, last, promised });
             } else if let Some(found) = examined.promised_here.filter(|found| *found != promised) {
@@ -148,7 +151,9 @@ impl Examiner<'_> {
             let index = keys::index_of(key).unwrap_or(u64::MAX);
             wrong = match FrameHead::decode(frame) {
                 _ if index != next => Some(OpenError::Hole { place: place(), group, index: next, found: index }),
-                Err(error) => Some(unreadable(self.place, group, format!("the entry at index {index}"), error.to_string())),
+                Err(error) => {
+                    Some(unreadable(self.place, group, format!("the entry at index {index}"), error.to_string()))
+                }
                 Ok(head) if head.group != group || head.id.index != index || !head.follows(frame, chain) => {
                     Some(OpenError::Chain { place: place(), group, index })
                 }

@@ -23,7 +23,8 @@ pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 /// Indexes purged before the space of whole files is given back: each time costs a manifest write.
 const RECLAIM_EVERY: u64 = 50_000;
 
-/// Told when a request is durable, in the order of the requests; or that it never will be.
+/// Told when a request is durable, in the order of the requests; or that it never will be. It runs on the writer's
+/// thread: it must be quick, and must not ask anything of the log, whose queue may be full.
 pub type Done = Box<dyn FnOnce(Result<(), StorageFault>) + Send>;
 
 /// What a request means for the promises.
@@ -161,7 +162,9 @@ impl Writer {
             done(result.clone().and_then(|()| shared.fault().map_or(Ok(()), Err)));
         }
         self.batch.clear();
-        if result.is_ok() && let Err(fault) = self.reclaim(shared, &requests) {
+        if result.is_ok()
+            && let Err(fault) = self.reclaim(shared, &requests)
+        {
             shared.fail(fault);
         }
     }

@@ -172,7 +172,11 @@ fn refusals_change_nothing(backend: &dyn Backend) {
     refused(log.append(vec![entry(1, 3), entry(1, 5)], calls.done(3)));
     refused(log.append(vec![], calls.done(4)));
     refused(log.append(vec![entry_of(1, 3, hapax_codec::log::PAYLOAD_MAX + 1)], calls.done(5)));
-    refused(log.truncate_after(None).and_then(|()| log.truncate_after(Some(0))).and(Err(LogError::Refused(String::new()))));
+    refused(
+        log.truncate_after(None)
+            .and_then(|()| log.truncate_after(Some(0)))
+            .and(Err(LogError::Refused(String::new()))),
+    );
     store.pump();
     assert_eq!(calls.seen(), vec![]);
     let log = store.group(0).unwrap();
@@ -244,7 +248,8 @@ fn many_threads_share_the_writer(backend: &dyn Backend) {
                 let (sender, receiver) = mpsc::channel();
                 for index in 0..300 {
                     let sender = sender.clone();
-                    let done = Box::new(move |result: Result<(), StorageFault>| sender.send((index, result)).unwrap());
+                    let done =
+                        Box::new(move |result: Result<(), StorageFault>| sender.send((index, result)).unwrap());
                     log.append(vec![entry(1, index)], done).unwrap();
                     assert_eq!(log.entries(index..index + 1, 1).unwrap(), vec![entry(1, index)]);
                 }

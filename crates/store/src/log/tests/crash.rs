@@ -97,3 +97,45 @@ fn the_first_fault_is_the_last() {
         assert_eq!(log.entries(0..1, 1), Err(LogError::Fault(fault)));
     }
 }
+
+#[test]
+fn an_acknowledged_vote_is_in_the_side_file_too() {
+    let vote = hapax_codec::log::Vote { term: 4, node: 2, committed: true };
+    let mut acknowledged = 0;
+    for step in 0..8 {
+        let disk = MemoryDisk::new();
+        let (options, _faults) = collecting(false);
+        let (store, calls) = (disk.open(options).unwrap(), Calls::default());
+        disk.cut_power_before(step);
+        store.group(0).unwrap().save_vote(vote, calls.done(1)).unwrap();
+        store.pump();
+        disk.crash(Crash::LoseUnsynced);
+        if calls.seen() == vec![(1, true)] {
+            acknowledged += 1;
+            assert_eq!(disk.slot().unwrap().groups[&0].vote, Some(vote), "cut before step {step}");
+        }
+    }
+    assert!((1..8).contains(&acknowledged));
+}
+
+#[test]
+fn the_side_thread_follows_the_acknowledgements() {
+    /// Tells when the side file was synced.
+    struct Told(std::sync::mpsc::SyncSender<()>);
+    impl LogObserver for Told {
+        fn side_synced(&self, _: std::time::Duration) {
+            let _ = self.0.try_send(());
+        }
+    }
+    let (sender, synced) = std::sync::mpsc::sync_channel(100);
+    let disk = MemoryDisk::new();
+    let store = disk.open(OpenOptions { observer: Arc::new(Told(sender)), ..calm() }).unwrap();
+    let log = store.group(0).unwrap();
+    for index in 0..50 {
+        log.append(entries(1, index..index + 1), ignore()).unwrap();
+    }
+    // The thread writes by itself, and what it writes reaches the last entry.
+    while disk.slot().unwrap().groups.get(&0).and_then(|promise| promise.acknowledged) != Some(id(1, 49)) {
+        synced.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+    }
+}

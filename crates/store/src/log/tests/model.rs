@@ -97,8 +97,27 @@ pub(super) fn op() -> impl Strategy<Value = Op> {
 pub(super) fn script() -> Vec<Op> {
     use Op::{Append, Committed, Purge, PurgeBeyond, TruncateAfter, Vote};
     vec![
-        Vote, Append(3), Vote, Append(2), TruncateAfter(3), Append(2), Committed, Append(1), Purge(2), Append(4), TruncateAfter(2),
-        Purge(1), Vote, Append(2), TruncateAfter(9), Append(1), PurgeBeyond(3), Append(2), TruncateAfter(1), Vote, Append(1),
+        Vote,
+        Append(3),
+        Vote,
+        Append(2),
+        TruncateAfter(3),
+        Append(2),
+        Committed,
+        Append(1),
+        Purge(2),
+        Append(4),
+        TruncateAfter(2),
+        Purge(1),
+        Vote,
+        Append(2),
+        TruncateAfter(9),
+        Append(1),
+        PurgeBeyond(3),
+        Append(2),
+        TruncateAfter(1),
+        Vote,
+        Append(1),
     ]
 }
 
