@@ -1,5 +1,5 @@
-//! What every Rust file must have and must not: a `//!` head, a length that a reader can hold, and none of the
-//! marks of unfinished or hidden work.
+//! What every Rust file must have and must not: a `//!` head, a length that a reader can hold, none of the
+//! marks of unfinished or hidden work; and below the proposer no clock, no randomness and no hash order.
 
 /// Lines after which a file must be split. About 400 is the aim; this is the wall.
 const LINES_MAX: usize = 800;
@@ -12,6 +12,35 @@ const BANNED: [(&str, &str); 5] = [
     (concat!("unimplemented", "!("), "unfinished work is left out, not stubbed"),
     (concat!("dbg", "!("), "left over from debugging"),
 ];
+
+/// Where replicas must compute the same from the same log.
+const BELOW_THE_PROPOSER: [&str; 3] = ["crates/machine/src/", "crates/codec/src/", "crates/store/src/"];
+
+/// What differs from node to node, or from run to run.
+const UNREPEATABLE: [&str; 5] = ["SystemTime", "Instant::now", "rand::", "HashMap", "HashSet"];
+
+/// The only files of the crates that read a clock where it would matter: elapsed time of the disk, for a lag and a
+/// metric; the proposer's clocks; the expiry of a credential.
+const CLOCKS: [&str; 3] =
+    ["crates/store/src/log/clock.rs", "crates/consensus/src/clock.rs", "crates/server/src/auth.rs"];
+
+/// One sentence for each thing of the file that two replicas could see differently. Tests may.
+fn unrepeatable(path: &str, text: &str) -> Vec<String> {
+    if CLOCKS.contains(&path) || path.contains("/tests/") || path.ends_with("/tests.rs") || path.starts_with("tests/")
+    {
+        return Vec::new();
+    }
+    let below = BELOW_THE_PROPOSER.iter().any(|folder| path.starts_with(folder));
+    let banned = if below { &UNREPEATABLE[..] } else { &UNREPEATABLE[..1] };
+    let lines = text.lines().enumerate();
+    lines
+        .flat_map(|(number, line)| {
+            let found = banned.iter().filter(|word| line.contains(*word));
+            found
+                .map(move |word| format!("{path}:{}: `{word}`: time and chance enter above the proposer", number + 1))
+        })
+        .collect()
+}
 
 /// One sentence for each rule that the file breaks.
 fn complaints(path: &str, text: &str) -> Vec<String> {
@@ -39,6 +68,22 @@ fn every_source_file_keeps_the_rules() {
     assert!(paths.len() > 10, "the walk found almost nothing: {paths:?}");
     let found: Vec<String> = paths.iter().flat_map(|path| complaints(path, &super::read(path))).collect();
     super::must_be_clean(&found);
+}
+
+#[test]
+fn replicas_have_no_clock_and_no_chance() {
+    let paths = super::files("crates", "rs");
+    let found: Vec<String> = paths.iter().flat_map(|path| unrepeatable(path, &super::read(path))).collect();
+    super::must_be_clean(&found);
+}
+
+#[test]
+fn a_clock_below_the_proposer_is_convicted() {
+    let text = "use std::time::Instant;\nfn now() { Instant::now(); }\nfn map() -> HashMap<u8, u8>;\n";
+    assert_eq!(unrepeatable("crates/store/src/state/rows.rs", text).len(), 2);
+    assert_eq!(unrepeatable("crates/store/src/state/tests/rows.rs", text).len(), 0);
+    assert_eq!(unrepeatable("crates/server/src/routes/mod.rs", text).len(), 0);
+    assert_eq!(unrepeatable("crates/server/src/routes/mod.rs", "SystemTime::now()").len(), 1);
 }
 
 #[test]
