@@ -29,6 +29,8 @@ pub mod kind {
     pub const READ_INDEX: u8 = 2;
     /// What the node knows of itself.
     pub const STATUS: u8 = 3;
+    /// The node's wall clock, in milliseconds.
+    pub const CLOCK: u8 = 4;
 }
 
 /// The peers of one node.
