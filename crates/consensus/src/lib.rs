@@ -30,6 +30,8 @@ pub mod tracker;
 pub mod observer;
 pub mod sweep;
 pub mod wall;
+#[cfg(test)]
+mod fakes;
 
 pub mod log_adapter;
 pub mod state_adapter;
