@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hapax_store::seam::StorageFault;
 use openraft::async_runtime::WatchReceiver;
@@ -27,7 +27,7 @@ pub(crate) async fn flush(core: Arc<Core>) {
             _ = due.tick() => {}
         }
         let state = core.state.clone();
-        let looked = tokio::task::spawn_blocking(move || state.check().and_then(|()| state.flush_if_due()));
+        let looked = tokio::task::spawn_blocking(move || state.check().and_then(|()| state.flush_if_due(Instant::now())));
         match looked.await {
             Ok(Ok(_)) => {}
             Ok(Err(fault)) => core.fatal.raise(fault.to_string()),
@@ -58,7 +58,7 @@ pub(crate) async fn scrub(core: Arc<Core>) {
 
 fn scrub_once(core: &Core) -> Result<(), StorageFault> {
     let rate = core.config.scrub.bytes_per_s.max(1);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let mut read = 0_u64;
     core.state.scrub(&mut |bytes| {
         read = read.saturating_add(bytes);

@@ -187,12 +187,12 @@ impl Node {
 
     /// A namespace's policy, as applied here. No IO.
     pub fn namespace(&self, tenant: &TenantId, name: &NamespaceName) -> Option<NamespaceRecord> {
-        self.0.core.state.view().namespace_policy(tenant, name).cloned()
+        self.0.core.state.view().policy(tenant, name).cloned()
     }
 
     /// A token, as applied here. No IO.
     pub fn token(&self, id: &str) -> Option<TokenRecord> {
-        self.0.core.state.view().token(id).cloned()
+        self.0.core.state.token(id)
     }
 
     /// Subscribes to the next applied change of an operation's row; before reading it, so that nothing falls between.
@@ -378,7 +378,7 @@ pub struct ReadGuard(StateView);
 impl ReadGuard {
     /// The revision of the view: after every command of the last entry it has applied.
     pub fn revision(&self) -> Revision {
-        let index = self.0.applied().last_applied.map_or(0, |id| id.index);
+        let index = self.0.applied().map_or(0, |id| id.index);
         Revision { incarnation: self.0.head().incarnation, group: GROUP, index, ordinal: u32::MAX }
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hapax_store::state::{CheckpointFile, StateStore, read_checkpoint};
+use hapax_store::state::{CheckpointFile, StateStore};
 use openraft::storage::RaftSnapshotBuilder;
 
 use crate::state_adapter::decode_applied;
@@ -73,7 +73,7 @@ impl Snapshots {
     pub fn install(&self, snapshot: Snapshot) -> io::Result<()> {
         let dir = snapshot.snapshot.dir.path();
         // Looked at before anything is replaced: what the sender's meta says must be what its files hold.
-        let found = read_checkpoint(dir).map_err(io::Error::other)?;
+        let found = self.state.read_checkpoint(dir).map_err(io::Error::other)?;
         let (last_log_id, last_membership) = decode_applied(&found.applied)?;
         let found = SnapshotMeta { last_log_id, last_membership };
         if found != snapshot.meta {

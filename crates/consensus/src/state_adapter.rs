@@ -8,7 +8,7 @@
 //! Invariants:
 //! - Rows, the applied id and the membership of a run are written together or not at all.
 //! - **No answer leaves before its write**, and no observer hears of it before that either.
-//! - The state hash that is kept at an index is that of exactly that entry, wherever it stands in its run.
+//! - A run ends at every multiple of [`HASH_EVERY`]: the state hash that is kept there is that of exactly that entry.
 //! - Whatever cannot be applied stops the node: the state would no longer follow the log.
 
 use std::io;
@@ -22,7 +22,7 @@ use hapax_machine::apply::{Fault, apply_entry};
 use hapax_machine::ids::GroupId;
 use hapax_machine::{EntryHead, Outcome, Overlay, View};
 use hapax_store::seam::StorageFault;
-use hapax_store::state::{Commit, StateStore, is_hash_point};
+use hapax_store::state::{HASH_EVERY, StateStore};
 use openraft::storage::{ApplyResponder, EntryResponder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 
@@ -61,7 +61,7 @@ impl StateAdapter {
         observers: Vec<Arc<dyn ApplyObserver>>,
         snapshots: Arc<Snapshots>,
     ) -> io::Result<Self> {
-        let (last_applied, membership) = decode_applied(state.view().applied())?;
+        let (last_applied, membership) = decode_applied(&state.applied())?;
         Ok(Self { state, observers, snapshots, last_applied, membership })
     }
 
@@ -71,7 +71,6 @@ impl StateAdapter {
         let view = self.state.view();
         let mut overlay = Overlay::new(&view);
         let mut membership = None;
-        let mut hashes = Vec::new();
         let mut answers = Vec::with_capacity(run.len());
         for (entry, responder) in run {
             let outcomes = match &entry.payload {
@@ -82,9 +81,6 @@ impl StateAdapter {
                     Vec::new()
                 }
             };
-            if is_hash_point(entry.log_id.index) {
-                hashes.push((entry.log_id.index, overlay.head().state_hash));
-            }
             answers.push((responder, outcomes));
         }
         let changes = overlay.into_changes();
@@ -92,7 +88,7 @@ impl StateAdapter {
             self.membership = membership;
         }
         let applied = encode_applied(Some(last), &self.membership)?;
-        self.state.commit(Commit { applied, changes: &changes, hashes: &hashes }).map_err(io::Error::other)?;
+        self.state.commit(&applied, &changes).map_err(io::Error::other)?;
         self.last_applied = Some(last);
         let applied = Applied { index: last.index, changes: &changes };
         self.observers.iter().for_each(|observer| observer.applied(&applied));
@@ -152,8 +148,9 @@ impl RaftStateMachine<TypeConfig> for StateAdapter {
         while let Some(next) = entries.next().await {
             let next = next?;
             bytes += payload_len(&next.0);
+            let ends_run = next.0.log_id.index.is_multiple_of(HASH_EVERY);
             run.push(next);
-            if run.len() >= RUN_ENTRIES_MAX || bytes >= RUN_BYTES_MAX {
+            if ends_run || run.len() >= RUN_ENTRIES_MAX || bytes >= RUN_BYTES_MAX {
                 self.run(std::mem::take(&mut run))?;
                 bytes = 0;
                 // A node that has much to apply must still send heartbeats.
@@ -171,7 +168,7 @@ impl RaftStateMachine<TypeConfig> for StateAdapter {
         let (snapshots, snapshot) = (Arc::clone(&self.snapshots), Snapshot { meta: meta.clone(), snapshot: files });
         let installed = tokio::task::spawn_blocking(move || snapshots.install(snapshot));
         installed.await.map_err(io::Error::other)??;
-        (self.last_applied, self.membership) = decode_applied(self.state.view().applied())?;
+        (self.last_applied, self.membership) = decode_applied(&self.state.applied())?;
         self.observers.iter().for_each(|observer| observer.installed());
         Ok(())
     }

@@ -4,7 +4,7 @@ use hapax_machine::View;
 use hapax_machine::change::Head;
 use hapax_machine::ids::{NamespaceName, TenantId};
 use hapax_machine::namespace::OnLapse;
-use hapax_machine::operation::{OperationRecord, State};
+use hapax_machine::operation::OperationRecord;
 use hapax_store::state::StateStore;
 
 use crate::tracker::StateSource;
@@ -15,7 +15,7 @@ pub(crate) struct Source(pub(crate) StateStore);
 
 impl StateSource for Source {
     fn applied_index(&self) -> u64 {
-        self.0.view().applied().last_applied.map_or(0, |id| id.index)
+        self.0.view().applied().map_or(0, |id| id.index)
     }
 
     fn head(&self) -> Head {
@@ -24,16 +24,11 @@ impl StateSource for Source {
 
     fn on_lapse(&self, tenant: &TenantId, namespace: &NamespaceName) -> OnLapse {
         // An operation without a policy is shown to nobody; unknown is the state that nothing follows from.
-        self.0.view().namespace_policy(tenant, namespace).map_or(OnLapse::Unknown, |policy| policy.on_lapse)
+        self.0.view().policy(tenant, namespace).map_or(OnLapse::Unknown, |policy| policy.on_lapse)
     }
 
     fn live(&self, visit: &mut dyn FnMut(&OperationRecord)) {
-        let mut executing = |record: &OperationRecord| {
-            if record.state() == State::Executing {
-                visit(record);
-            }
-        };
-        if let Err(fault) = self.0.view().live(&mut executing) {
+        if let Err(fault) = self.0.view().live(&mut |record| visit(&record)) {
             tracing::error!(%fault, "live operations not read");
         }
     }

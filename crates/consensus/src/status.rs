@@ -9,7 +9,6 @@ use bytes::Bytes;
 use hapax_codec::peer::DecodeError;
 pub use hapax_codec::peer::status::NodeStatus;
 use hapax_machine::View;
-use hapax_store::state::HASH_EVERY;
 use openraft::async_runtime::WatchReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
@@ -72,6 +71,10 @@ pub struct Status {
     pub applied_index: u64,
     /// The last index in its log; 0 where there is none.
     pub last_log_index: u64,
+    /// The last index that was purged from its log; 0 where there is none.
+    pub purged_index: u64,
+    /// The last index in its current snapshot; 0 where there is none.
+    pub snapshot_index: u64,
     /// The state hash at `applied_index`.
     pub state_hash: [u8; 32],
     /// The cluster's id; zero before its life began.
@@ -112,7 +115,8 @@ impl Members {
             leader: metrics.current_leader,
             applied: metrics.last_applied.map_or(0, |id| id.index),
             last_log: metrics.last_log_index.unwrap_or_default(),
-            hash: newest_hash(core),
+            // A failed read has told the fatal hook.
+            hash: core.state.newest_state_hash().ok().flatten(),
             region: own.map(|node| node.region.clone()).unwrap_or_default(),
             client_url: own.map(|node| node.client_url.clone()).unwrap_or_default(),
         }
@@ -122,7 +126,7 @@ impl Members {
     pub(crate) fn status(&self, core: &Core) -> Status {
         let view = core.state.view();
         let head = view.head();
-        let applied_index = view.applied().last_applied.map_or(0, |id| id.index);
+        let applied_index = view.applied().map_or(0, |id| id.index);
         let metrics = core.raft.metrics();
         let metrics = metrics.borrow_watched();
         let heard = self.lock();
@@ -174,20 +178,13 @@ impl Members {
             members: nodes.into_iter().map(member).collect(),
             applied_index,
             last_log_index: metrics.last_log_index.unwrap_or_default(),
+            purged_index: metrics.purged.map_or(0, |id| id.index),
+            snapshot_index: metrics.snapshot.map_or(0, |id| id.index),
             state_hash: head.state_hash,
             cluster_id: head.cluster_id,
             incarnation: head.incarnation.0,
         }
     }
-}
-
-/// The newest state hash that is kept, so that nodes at different indexes can be compared.
-fn newest_hash(core: &Core) -> Option<(u64, [u8; 32])> {
-    let applied = core.state.view().applied().last_applied?.index;
-    let index = applied - applied % HASH_EVERY;
-    // A failed read has told the fatal hook.
-    let hash = core.state.state_hash_at(index).ok().flatten()?;
-    Some((index, hash))
 }
 
 /// Why a peer's status is not known.

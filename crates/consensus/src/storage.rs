@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hapax_store::log::{LogStore, OpenError, OpenOptions};
-use hapax_store::state::{self, StateOptions, StateStore};
+use hapax_store::state::{self, StateStore};
 
 use crate::config::NodeConfig;
 use crate::fatal::Fatal;
@@ -73,11 +73,12 @@ impl Storage {
         let dir = &config.data_dir;
         fs::create_dir_all(dir).map_err(|error| StorageError::Io { path: dir.clone(), error })?;
         check_identity(config)?;
-        let options = StateOptions { flush_after: config.log.flush_interval, ..StateOptions::at(dir.join(STATE)) };
-        let state = StateStore::open(options, fatal.hook())?;
+        let mut options = state::OpenOptions::default();
+        options.flush_after = config.log.flush_interval;
+        let state = StateStore::open(&dir.join(STATE), options, fatal.hook())?;
         // The state may be ahead of a log that was about to be cut behind an installed snapshot: what the state has
         // applied counts as held.
-        let applied = state.view().applied().last_applied.map(|id| (GROUP.0, id));
+        let applied = state.applied().last_applied.map(|id| (GROUP.0, id));
         let options = OpenOptions {
             applied: applied.into_iter().collect::<BTreeMap<_, _>>(),
             observer: Arc::new(LogSeries::new()),
