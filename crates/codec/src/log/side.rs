@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Get, LogId, Put, VERSION, Vote};
+use super::bytes_of::{Get, Put};
+use super::{LogId, VERSION, Vote};
 
 /// Bytes of a slot.
 pub const SLOT_LEN: usize = 4096;

@@ -18,8 +18,9 @@
 //! A log whose every file was replaced by an older copy of itself is not noticed by it alone.
 //!
 //! # Code map
-//! `store` handles and memory · `group` one group's memory · `writer` queue and writer · `promises` side file ·
-//! `verify` checks at open · `scan` RocksDB's file frames · `rocks` and `memory` the two disks · `inspect` the doctor.
+//! `store` handles · `read` reads · `group` one group's memory · `writer` queue and writer · `promises` what the side
+//! file says · `verify`, `look` and `scan` the checks at open · `rocks` with `side_file`, and `memory`, the two disks ·
+//! `inspect` the doctor.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,10 +34,13 @@ mod error;
 mod group;
 mod inspect;
 mod keys;
+mod look;
 mod memory;
 mod promises;
+mod read;
 mod rocks;
 mod scan;
+mod side_file;
 mod store;
 mod verify;
 mod writer;
