@@ -1,1 +1,9 @@
-//! Contract tests of the state over both media, damage, and crash points.
+//! The state's contract over both media, then what only a disk can do to it: damage and crash points.
+//! Entries go through the machine, so that rows are what they are in life.
+
+mod contract;
+mod cost;
+mod crash;
+mod damage;
+mod fixture;
+mod history;
