@@ -109,6 +109,9 @@ pub struct SnapshotFile {
     pub len: u64,
 }
 
+/// How often a snapshot's directory is tried to be removed, one time after the other.
+const REMOVE_ATTEMPTS: usize = 3;
+
 /// A snapshot's directory. It is removed with its last user once it was marked for that: a
 /// snapshot that was superseded stays readable to a transfer that is under way.
 #[derive(Debug)]
@@ -144,11 +147,13 @@ impl Drop for SnapshotDir {
         if !self.discard.load(Ordering::Relaxed) {
             return;
         }
-        match std::fs::remove_dir_all(&self.path) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        // A write that was under way when its transfer was dropped may put one more file there.
+        let removed = (0..REMOVE_ATTEMPTS).map(|_| std::fs::remove_dir_all(&self.path)).find(|removed| {
+            removed.as_ref().map_or_else(|error| error.kind() == std::io::ErrorKind::NotFound, |()| true)
+        });
+        if removed.is_none() {
             // What is left over is removed at the next start.
-            Err(error) => tracing::warn!(path = %self.path.display(), %error, "snapshot directory not removed"),
+            tracing::warn!(path = %self.path.display(), "snapshot directory not removed");
         }
     }
 }

@@ -122,7 +122,7 @@ fn a_long_payload_is_neither_copied_out_nor_in() {
 
     let received = frame.to_body();
     let range = received.as_ptr_range();
-    let mut rest = received.clone();
+    let mut rest = received;
     Kind::take(&mut rest).expect("a kind");
     let (_, decoded) = AppendRequest::decode(rest).expect("a request");
     let Payload::Normal(out) = &decoded.entries[0].payload else { panic!("normal payload") };

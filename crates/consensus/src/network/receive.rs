@@ -117,9 +117,7 @@ impl Receiver {
     async fn files(&self, reader: &mut ConnReader, number: u64) -> Result<(Vote, Snapshot), Error> {
         let Begin { vote, meta, files } = Begin::decode(self.expect(reader, Kind::SnapshotBegin).await?)?;
         let meta = convert::meta_in(meta)?;
-        let path = self.root.join(format!("{PREFIX}{number}"));
-        tokio::fs::create_dir(&path).await?;
-        let dir = Arc::new(SnapshotDir::scratch(path));
+        let dir = Arc::new(create_dir(self.root.join(format!("{PREFIX}{number}"))).await?);
         for (position, file) in files.iter().enumerate() {
             self.file(reader, dir.path(), position as u32, file).await?;
         }
@@ -160,6 +158,16 @@ impl Receiver {
             found => Err(DecodeError::Tag { what: "kind in a snapshot", tag: found as u8 }.into()),
         }
     }
+}
+
+/// Creates the directory together with what removes it: a transfer that is dropped in the middle of
+/// this leaves nothing either.
+async fn create_dir(path: PathBuf) -> io::Result<SnapshotDir> {
+    let created = tokio::task::spawn_blocking(move || {
+        std::fs::create_dir(&path)?;
+        Ok(SnapshotDir::scratch(path))
+    });
+    created.await.map_err(io::Error::other)?
 }
 
 async fn sync_dir(path: PathBuf) -> io::Result<()> {

@@ -19,7 +19,7 @@ use crate::types::NodeId;
 /// Bytes that a stream holds for a reader that does not read, as a socket buffer does.
 const PIPE_LEN: usize = 64 << 10;
 /// Bytes that are under way in one direction of a delayed stream.
-const IN_FLIGHT_LEN: usize = 16 << 20;
+const IN_FLIGHT_LEN: usize = 1 << 20;
 /// Connections that wait to be accepted.
 const BACKLOG: usize = 64;
 

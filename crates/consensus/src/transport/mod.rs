@@ -142,7 +142,9 @@ impl Config {
             (self.reconnect_pause <= self.reconnect_pause_max, "reconnect_pause is above its maximum"),
             (self.max_connections >= 1, "max_connections is zero"),
             (self.max_calls >= 1, "max_calls is zero"),
-            (self.snapshot_bytes_per_s >= 1, "snapshot_bytes_per_s is zero"),
+            // Slower, and a receiver would take the pause between two pieces for silence.
+            (self.snapshot_bytes_per_s >= 1 << 20, "snapshot_bytes_per_s is below one MiB"),
+            (self.snapshot_stall_timeout >= Duration::from_secs(1), "snapshot_stall_timeout is below one second"),
         ];
         rules.iter().find(|(holds, _)| !holds).map_or(Ok(()), |(_, rule)| Err(ConfigError(rule)))
     }
