@@ -107,7 +107,8 @@ impl Config {
             idle_timeout: Duration::from_secs(30),
             handshake_timeout: Duration::from_secs(2),
             append_window: 16,
-            append_frame_len: 4 << 20,
+            // Short enough for a slow link to carry one within the stall timeout.
+            append_frame_len: 1 << 20,
             max_connections: 256,
             max_calls: 1_024,
             snapshot_bytes_per_s: 128 << 20,
