@@ -122,6 +122,7 @@ impl Consensus for RaftConsensus {
         .boxed()
     }
 
+    #[expect(clippy::async_yields_async, reason = "handed over and answered are two events")]
     fn append(&self, term: u64, entry: Bytes) -> BoxFuture<'_, BoxFuture<'static, Appended>> {
         async move {
             let (responder, answer) = ProgressResponder::complete_only();
