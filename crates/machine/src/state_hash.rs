@@ -323,3 +323,6 @@ fn evidence(canon: &mut Canon, record: &EvidenceRecord) {
     canon.number(at.0);
     canon.revision(revision);
 }
+
+#[cfg(test)]
+mod tests;

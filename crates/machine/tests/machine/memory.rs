@@ -72,7 +72,8 @@ impl Memory {
     /// A cluster whose life began at wall 0 with these namespaces, so that the first grant drawn is 1.
     pub(crate) fn with(namespaces: Vec<NamespaceRecord>) -> Self {
         let mut memory = Self::default();
-        let command = Command::Bootstrap(Bootstrap { cluster_id: [7; 16], wall_ms: 0, namespaces, tokens: Vec::new() });
+        let command =
+            Command::Bootstrap(Bootstrap { cluster_id: [7; 16], wall_ms: 0, namespaces, tokens: Vec::new() });
         memory.apply(&entry(1, 1, Stamp::default()), &[at_any_time(command)]);
         memory
     }

@@ -261,7 +261,14 @@ impl Model {
         Said::Renewed { epoch, remaining_ms: one.deadline - now }
     }
 
-    pub(crate) fn report(&mut self, asker: Asker, id: ExecutionId, epoch: u64, said: Option<Fact>, words: Words) -> Said {
+    pub(crate) fn report(
+        &mut self,
+        asker: Asker,
+        id: ExecutionId,
+        epoch: u64,
+        said: Option<Fact>,
+        words: Words,
+    ) -> Said {
         let now = self.now;
         let Some((operation, at)) = self.find(asker, &id) else { return Said::Refused(Why::NotFound) };
         let is_newest = at + 1 == operation.tried.len();
@@ -295,7 +302,14 @@ impl Model {
         Said::Accepted(operation.newest().stage)
     }
 
-    pub(crate) fn evidence(&mut self, asker: Asker, id: ExecutionId, claim: ClaimId, fact: Fact, words: Words) -> Said {
+    pub(crate) fn evidence(
+        &mut self,
+        asker: Asker,
+        id: ExecutionId,
+        claim: ClaimId,
+        fact: Fact,
+        words: Words,
+    ) -> Said {
         let Some((operation, at)) = self.find(asker, &id) else { return Said::Refused(Why::NotFound) };
         let mut own = operation.granted.iter().filter(|granted| granted.attempt == at);
         if !own.any(|granted| granted.claim == claim && granted.request.client == asker.client) {
@@ -351,9 +365,9 @@ impl Model {
     }
 
     fn place(&self, id: &ExecutionId) -> Option<(u8, usize)> {
-        self.operations.iter().find_map(|(key, operation)| {
-            operation.tried.iter().position(|one| one.id == *id).map(|at| (*key, at))
-        })
+        self.operations
+            .iter()
+            .find_map(|(key, operation)| operation.tried.iter().position(|one| one.id == *id).map(|at| (*key, at)))
     }
 
     fn find(&mut self, asker: Asker, id: &ExecutionId) -> Option<(&mut Operation, usize)> {

@@ -45,8 +45,11 @@ type Fallible<T> = Result<T, Box<dyn Error>>;
 #[test]
 fn every_script_answers_as_written() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts");
-    let mut scripts: Vec<_> =
-        folder.read_dir().expect("the scripts are there").map(|file| file.expect("a readable folder").path()).collect();
+    let mut scripts: Vec<_> = folder
+        .read_dir()
+        .expect("the scripts are there")
+        .map(|file| file.expect("a readable folder").path())
+        .collect();
     scripts.sort();
     assert!(scripts.len() >= 10, "the scripts were found");
     for script in scripts {
@@ -204,7 +207,8 @@ impl Trace {
     /// The execution that a claim opened; any other name is an id that opened nothing.
     fn execution(&self, args: &mut ArgumentConsumer<'_>) -> Fallible<ExecutionId> {
         let name = positional(args, "execution")?;
-        let nobodys = ExecutionId { slot: slot(&TenantId::new("t"), &NamespaceName::new("plain"), 0), random: [9; 16] };
+        let nobodys =
+            ExecutionId { slot: slot(&TenantId::new("t"), &NamespaceName::new("plain"), 0), random: [9; 16] };
         let opened = |id: &ExecutionId| self.memory.executions.keys().any(|(_, known)| known == id);
         let found = self.drawn.iter().find(|(drawn, id)| *drawn == name && opened(id));
         Ok(found.map_or(nobodys, |(_, id)| *id))
