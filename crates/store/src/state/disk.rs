@@ -101,7 +101,7 @@ pub(crate) trait Rows: Send + Sync {
     fn scan(&self, family: Family, from: &[u8], visit: VisitRow<'_>) -> Result<(), StorageFault>;
 }
 
-/// Rows of one family that were read with their checksums, for a scrub.
+/// Called with each row of all families.
 pub(crate) type Examine<'a> = &'a mut dyn FnMut(Family, &[u8], &[u8]) -> ControlFlow<()>;
 
 /// One instance of the state. Every error is fatal.

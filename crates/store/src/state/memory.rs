@@ -99,9 +99,12 @@ impl Medium for MemoryState {
     }
 }
 
+/// When a row was written, and what; nothing where it was deleted.
+type Version = (u64, Option<Vec<u8>>);
+
 /// Every version of every row that somebody may still read.
 struct Versions {
-    rows: BTreeMap<(Family, Vec<u8>), Vec<(u64, Option<Vec<u8>>)>>,
+    rows: BTreeMap<(Family, Vec<u8>), Vec<Version>>,
     sequence: u64,
     /// Snapshots by what they see, and how many see it.
     readers: BTreeMap<u64, usize>,
@@ -121,7 +124,7 @@ impl Versions {
     }
 
     fn table(&self) -> Table {
-        let newest = |versions: &[(u64, Option<Vec<u8>>)]| versions.last().and_then(|(_, value)| value.clone());
+        let newest = |versions: &[Version]| versions.last().and_then(|(_, value)| value.clone());
         self.rows.iter().filter_map(|(key, versions)| Some((key.clone(), newest(versions)?))).collect()
     }
 }
@@ -198,7 +201,7 @@ struct MemoryRows {
 }
 
 impl MemoryRows {
-    fn visible<'v>(&self, versions: &'v [(u64, Option<Vec<u8>>)]) -> Option<&'v [u8]> {
+    fn visible<'v>(&self, versions: &'v [Version]) -> Option<&'v [u8]> {
         let (_, value) = versions.iter().rev().find(|(sequence, _)| *sequence <= self.sequence)?;
         value.as_deref()
     }

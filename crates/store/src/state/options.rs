@@ -70,7 +70,9 @@ pub(crate) enum Stage<'a> {
 
 /// Told when a [`Stage`] is reached; nothing by default.
 #[derive(Clone, Default)]
-pub(crate) struct Probe(Option<Arc<dyn Fn(Stage<'_>) + Send + Sync>>);
+pub(crate) struct Probe(Option<Arc<Reached>>);
+
+type Reached = dyn Fn(Stage<'_>) + Send + Sync;
 
 impl Probe {
     /// Calls `reached` at every stage.

@@ -16,7 +16,7 @@ use hapax_machine::tenant::TokenRecord;
 use hapax_machine::{Change, Changes, View};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::disk::{Disk, Family, Rows};
+use super::disk::{Disk, Examine, Family, Rows};
 use super::keys::{self, Key};
 use crate::seam::{FatalHook, StorageFault};
 
@@ -199,7 +199,7 @@ impl StateView {
     }
 
     /// Visits the logical rows of this group.
-    fn rows(&self, visit: &mut dyn FnMut(Family, &[u8], &[u8]) -> ControlFlow<()>) -> Result<(), StorageFault> {
+    fn rows(&self, visit: Examine<'_>) -> Result<(), StorageFault> {
         self.0.gate.check()?;
         let prefix = self.0.group.0.to_be_bytes();
         for family in Family::ALL {

@@ -324,7 +324,7 @@ fn the_first_fault_is_the_last_thing_it_does() {
     platter.crash();
     assert_eq!(told.faults(), []);
     let fault = driver.step().unwrap_err();
-    assert_eq!(told.faults(), [fault.clone()]);
+    assert_eq!(told.faults(), std::slice::from_ref(&fault));
     let store = &driver.store;
     assert_eq!(store.flush(), Err(fault.clone()));
     assert_eq!(store.check(), Err(fault.clone()));

@@ -80,7 +80,7 @@ fn a_flipped_bit_in_a_block_is_found_by_the_scrub_of_a_running_node() {
     let fault = scrub(&store).unwrap_err();
     assert!(fault.reason.contains("Corruption"), "{fault}");
     assert_eq!(Path::new(&fault.place).file_name(), table.file_name(), "{fault}");
-    assert_eq!(told.faults(), [fault.clone()]);
+    assert_eq!(told.faults(), std::slice::from_ref(&fault));
     assert_eq!(store.flush(), Err(fault));
 }
 
