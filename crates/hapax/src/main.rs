@@ -1,2 +1,25 @@
-//! Placeholder.
-fn main() {}
+//! The `hapax` binary: a node, a local cluster, and the verbs of clients and operators.
+//! Exit codes: 0 done, 1 refused (the reason code on standard error), 2 usage, 3 unavailable, 4 outcome unknown.
+
+mod args;
+mod calls;
+mod dev;
+mod doctor;
+mod exit;
+mod node;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    match args::run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure:#}");
+            exit::code(&failure)
+        }
+    }
+}

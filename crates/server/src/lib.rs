@@ -1,1 +1,24 @@
-//! Placeholder.
+//! A node's HTTP face: configuration, credentials, routes, conversions, hardening, metrics, shutdown.
+//! Decides nothing about operations: it turns requests into commands and outcomes into answers.
+//!
+//! - [`config`] reads and checks what an operator wrote.
+//! - [`http`] accepts connections and bounds what any of them may cost.
+//! - [`routes`] is one file per resource; [`convert`] is the only place where wire types meet the core's.
+//! - [`serve`] wires a node together and takes it down again.
+//!
+//! Every call is authenticated, then authorised, then looked up, in that order, replays too.
+
+pub mod bootstrap;
+pub mod config;
+pub mod serve;
+
+mod auth;
+mod convert;
+mod http;
+mod metrics;
+mod problem;
+mod routes;
+mod state;
+
+pub mod doctor;
+pub mod logging;

@@ -1,0 +1,77 @@
+//! `hapax serve`, `hapax config`, `hapax cluster init`: what runs on a node's own machine.
+
+use std::path::Path;
+
+use anyhow::Context;
+use hapax_server::config::Config;
+use hapax_server::{bootstrap, logging, serve};
+use tokio::io::AsyncReadExt;
+
+use crate::exit::Failure;
+use crate::output;
+
+/// How a node is started.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ServeOptions {
+    /// Accept the plain token `dev`.
+    pub(crate) dev_token: bool,
+    /// End when standard input does: a local cluster's nodes do not outlive it.
+    pub(crate) until_stdin_closes: bool,
+}
+
+/// Runs one node until it is told to stop.
+pub(crate) fn serve(file: &Path, options: ServeOptions) -> anyhow::Result<()> {
+    let mut config = read(file)?;
+    config.auth.dev_token = options.dev_token;
+    logging::init(config.log.format, &config.log.level);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    runtime.block_on(async move {
+        let until = async {
+            if options.until_stdin_closes {
+                stdin_closed().await;
+            } else {
+                std::future::pending::<()>().await;
+            }
+        };
+        serve::serve(config, until).await
+    })?;
+    Ok(())
+}
+
+async fn stdin_closed() {
+    let mut input = tokio::io::stdin();
+    let mut buffer = [0; 64];
+    while let Ok(read) = input.read(&mut buffer).await {
+        if read == 0 {
+            return;
+        }
+    }
+}
+
+/// Checks a configuration.
+pub(crate) fn check(file: &Path) -> anyhow::Result<()> {
+    read(file)?;
+    output::line(&format!("{} is a valid configuration", file.display()));
+    Ok(())
+}
+
+/// Prints the configuration that a node would run with.
+pub(crate) fn show(file: &Path) -> anyhow::Result<()> {
+    output::text(&read(file)?.show()?);
+    Ok(())
+}
+
+/// Prepares this node to begin the cluster's life.
+pub(crate) fn init(file: &Path) -> anyhow::Result<()> {
+    let config = read(file)?;
+    let token = bootstrap::prepare(&config).map_err(|error| Failure::Refused(error.to_string()))?;
+    output::line(
+        "This node begins the cluster's life when it is started next. Start the others too; order does not matter.",
+    );
+    output::line(&format!("The first token, good for everything, is in {}", token.display()));
+    Ok(())
+}
+
+fn read(file: &Path) -> anyhow::Result<Config> {
+    Config::read(file).map_err(|error| Failure::Usage(error.to_string()).into())
+}

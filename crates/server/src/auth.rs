@@ -1,0 +1,114 @@
+//! Who is calling: a bearer token becomes a caller with roles, before anything else of the request is looked at.
+//! Every reason for refusing a credential is the same answer: it must not tell which part was right.
+
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::extract::FromRequestParts;
+use hapax_api::Code;
+use hapax_auth::{Decision, Presented, Principal, Role, Roles, TokenRecord};
+use hapax_machine::command;
+use hapax_machine::ids::{ClientId, NamespaceName, TenantId};
+use hapax_machine::tenant;
+use http::header::AUTHORIZATION;
+use http::request::Parts;
+
+use crate::problem::Refusal;
+use crate::state::App;
+
+/// Tokens of this node's configuration, beside the replicated ones.
+#[derive(Debug, Default)]
+pub(crate) struct LocalTokens(HashMap<String, TokenRecord>);
+
+impl LocalTokens {
+    pub(crate) fn new(tokens: impl IntoIterator<Item = TokenRecord>) -> Self {
+        Self(tokens.into_iter().map(|token| (token.id.clone(), token)).collect())
+    }
+}
+
+/// An authenticated caller.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    principal: Principal,
+    machine: command::Caller,
+}
+
+impl Caller {
+    /// The caller as the core knows it.
+    pub(crate) fn machine(&self) -> &command::Caller {
+        &self.machine
+    }
+
+    pub(crate) fn into_machine(self) -> command::Caller {
+        self.machine
+    }
+
+    /// Refuses a caller without `role`.
+    pub(crate) fn require(&self, role: Role) -> Result<(), Refusal> {
+        self.require_any(&[role])
+    }
+
+    /// Refuses a caller with none of `roles`.
+    pub(crate) fn require_any(&self, roles: &[Role]) -> Result<(), Refusal> {
+        if self.principal.authorise(None, roles) == Decision::Allowed {
+            return Ok(());
+        }
+        metrics::counter!("hapax_auth_rejections_total", "reason" => "role").increment(1);
+        Err(Refusal::new(Code::AuthForbidden))
+    }
+
+    /// Refuses a namespace that the credential is not good for, before it is looked up: the answer does not depend
+    /// on whether there is one.
+    pub(crate) fn require_namespace(&self, namespace: &NamespaceName) -> Result<(), Refusal> {
+        if self.machine.may_use(namespace) {
+            return Ok(());
+        }
+        metrics::counter!("hapax_auth_rejections_total", "reason" => "namespace").increment(1);
+        Err(Refusal::new(Code::AuthForbidden))
+    }
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
+        let value = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let presented = value.and_then(Presented::from_header).ok_or_else(|| rejected("malformed"))?;
+        let replicated = app.node.token(presented.id()).map(record);
+        if replicated.is_none() && !app.node.is_bootstrapped() && !app.tokens.0.contains_key(presented.id()) {
+            // This node has not learnt its cluster's tokens yet: it cannot say that this one is wrong.
+            return Err(Refusal::new(Code::StoreUnavailable));
+        }
+        let stored = replicated.as_ref().or_else(|| app.tokens.0.get(presented.id()));
+        let principal = presented.verify(stored, now_ms()).ok_or_else(|| rejected("unknown"))?;
+        let machine = command::Caller {
+            tenant: TenantId::new(principal.tenant.as_str()),
+            client: ClientId::new(principal.client.as_str()),
+            namespaces: principal.namespaces.iter().map(|name| NamespaceName::new(name.as_str())).collect(),
+        };
+        Ok(Self { principal, machine })
+    }
+}
+
+/// A replicated token as the credential layer knows it.
+fn record(stored: tenant::TokenRecord) -> TokenRecord {
+    TokenRecord {
+        id: stored.id,
+        secret_hash: stored.secret_hash,
+        tenant: stored.tenant.as_str().to_owned(),
+        client: stored.client.as_str().to_owned(),
+        namespaces: stored.namespaces.iter().map(|name| name.as_str().to_owned()).collect(),
+        roles: Roles::from_bits(stored.roles),
+        expires_at_ms: stored.expires_at_ms,
+    }
+}
+
+fn rejected(reason: &'static str) -> Refusal {
+    metrics::counter!("hapax_auth_rejections_total", "reason" => reason).increment(1);
+    Refusal::new(Code::AuthInvalid)
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

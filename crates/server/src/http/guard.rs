@@ -1,0 +1,83 @@
+//! What is refused before a route runs, and how a body is read: bounded in size, time and number.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use hapax_api::Code;
+use http::header::{CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use http::{HeaderMap, Method, Version};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::sync::Semaphore;
+
+use crate::problem::Refusal;
+
+/// The global limit on requests at work, shared by all connections: consensus keeps the rest of the machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Gate(Arc<Semaphore>);
+
+impl Gate {
+    pub(crate) fn new(most: usize) -> Self {
+        Self(Arc::new(Semaphore::new(most)))
+    }
+}
+
+/// Refuses what no route should see; passes the rest while there is room.
+pub(crate) async fn refuse_early(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    if let Err(refusal) = well_formed(&request) {
+        return refusal.into_response();
+    }
+    let Ok(_permit) = gate.0.try_acquire() else {
+        return Refusal::new(Code::StoreOverloaded).into_response();
+    };
+    next.run(request).await
+}
+
+fn well_formed(request: &Request) -> Result<(), Refusal> {
+    let headers = request.headers();
+    // hyper silently drops a Content-Length beside a Transfer-Encoding: whoever is in front of us may believe the
+    // other one, and then the rest of the body is somebody's next request.
+    if headers.contains_key(TRANSFER_ENCODING) {
+        return Err(Refusal::detail(Code::LengthRequired, "Transfer-Encoding is not accepted"));
+    }
+    let named = match request.version() {
+        Version::HTTP_2 => request.uri().authority().is_some() || headers.contains_key(HOST),
+        _ => headers.get_all(HOST).iter().count() == 1,
+    };
+    if !named {
+        return Err(Refusal::detail(Code::RequestInvalid, "exactly one Host is required"));
+    }
+    for (name, value) in headers {
+        if value.to_str().is_err() {
+            let detail = format!("the value of {name} has characters outside visible ASCII");
+            return Err(Refusal::detail(Code::RequestInvalid, detail));
+        }
+    }
+    if request.method() == Method::POST && !is_json(headers) {
+        return Err(Refusal::detail(Code::UnsupportedMediaType, "Content-Type must be application/json"));
+    }
+    Ok(())
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json")
+}
+
+/// Reads a whole body of at most `most` bytes within `limit`.
+pub(crate) async fn read_body(body: Body, most: usize, limit: Duration) -> Result<Bytes, Refusal> {
+    let collected = tokio::time::timeout(limit, Limited::new(body, most).collect()).await;
+    match collected {
+        Err(_) => Err(Refusal::new(Code::RequestTimeout)),
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(Refusal::detail(Code::RequestTooLarge, format!("the body has more than {most} bytes")))
+        }
+        Ok(Err(_)) => Err(Refusal::detail(Code::RequestInvalid, "the body ended early")),
+    }
+}

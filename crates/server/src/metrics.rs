@@ -1,0 +1,57 @@
+//! The metrics listener: Prometheus text, on an address of its own, so that scraping never competes with callers.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use hapax_consensus::series;
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::http::{Connections, Timeouts};
+
+/// Connections of scrapers at once.
+const SCRAPERS_MAX: usize = 16;
+/// How often samples of histograms are folded: between scrapes they would otherwise pile up.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// Installs the recorder of this process.
+pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
+    let calls = doubling(0.000_25, 16);
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(series::LOG_FSYNC.to_owned()), &series::log_fsync_buckets())?
+        .set_buckets_for_metric(
+            Matcher::Full(series::PEER_ROUND_TRIP.to_owned()),
+            &series::peer_round_trip_buckets(),
+        )?
+        .set_buckets_for_metric(Matcher::Suffix("_duration_seconds".to_owned()), &calls)?
+        .install_recorder()
+}
+
+/// `count` bounds, each twice the one before it.
+fn doubling(first: f64, count: i32) -> Vec<f64> {
+    (0..count).map(|power| first * 2f64.powi(power)).collect()
+}
+
+/// Serves `/metrics` until `stop`.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    handle: PrometheusHandle,
+    timeouts: Timeouts,
+    stop: CancellationToken,
+) {
+    let upkeep = handle.clone();
+    let upkeep_stop = stop.clone();
+    tokio::spawn(async move {
+        let mut tick = tokio::time::interval(UPKEEP);
+        loop {
+            tokio::select! {
+                () = upkeep_stop.cancelled() => return,
+                _ = tick.tick() => upkeep.run_upkeep(),
+            }
+        }
+    });
+    let router = Router::new().route("/metrics", get(move || std::future::ready(handle.render())));
+    Connections::new(listener, SCRAPERS_MAX, timeouts).serve(router, stop).await;
+}

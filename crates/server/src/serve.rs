@@ -1,0 +1,146 @@
+//! One node from start to end: configuration in, listeners up, and down again in the order that loses nothing.
+//!
+//! ```text
+//! check -> open stores, start consensus -> client, metrics and peer listeners -> (first node) bootstrap
+//! SIGTERM, SIGINT -> refuse new work, drain, hand leadership over, stop
+//! fatal           -> stop at once, with an error: nothing is acknowledged after a storage fault
+//! ```
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax_consensus::clock::{NodeClock, SystemClock};
+use hapax_consensus::fatal::Fatal;
+use hapax_consensus::node::{Node, Seams, StartError};
+use hapax_consensus::storage::{Storage, StorageError};
+use hapax_consensus::transport::{TcpDialer, TcpListener};
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::LocalTokens;
+use crate::config::{Config, ConfigError};
+use crate::http::{Connections, Gate, Timeouts, bind};
+use crate::state::{App, Shared};
+use crate::{bootstrap, metrics, routes};
+
+/// How much longer than the longest wait a silent connection may stay.
+const IDLE_BEYOND_WAIT: Duration = Duration::from_secs(30);
+
+/// Why a node does not run, or no longer.
+#[derive(Debug, Error)]
+pub enum ServeError {
+    /// A setting is wrong.
+    #[error("configuration: {0}")]
+    Config(#[from] ConfigError),
+    /// The stores or consensus did not start.
+    #[error("{0}")]
+    Start(#[from] StartError),
+    /// The data directory was not opened: the reason names the file.
+    #[error("{0}")]
+    Storage(#[from] StorageError),
+    /// A listener, or a file of the node's own.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The metrics recorder.
+    #[error("metrics: {0}")]
+    Metrics(String),
+    /// The node stopped because going on would have been unsafe.
+    #[error("halted: {0}")]
+    Fatal(String),
+}
+
+/// Runs a node until a signal or `until` ends it, or it must stop.
+///
+/// # Errors
+/// [`ServeError`] says why it did not start, or why it halted.
+pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<(), ServeError> {
+    config.check()?;
+    let recorder = metrics::install().map_err(|error| ServeError::Metrics(error.to_string()))?;
+    let client_listener = bind(config.listen.client).await?;
+    let metrics_listener = bind(config.listen.metrics).await?;
+    let node = start(&config).await?;
+    let stop = CancellationToken::new();
+    let timeouts = Timeouts {
+        header_read: Duration::from_millis(config.limits.header_timeout_ms),
+        idle: Duration::from_millis(config.limits.wait_ms) + config.request_timeout() + IDLE_BEYOND_WAIT,
+    };
+    let app = app(&config, node.clone())?;
+    let router = routes::router(app, Gate::new(config.limits.requests));
+    let connections = Connections::new(client_listener, config.limits.connections, timeouts);
+    let clients = tokio::spawn(connections.serve(router, stop.clone()));
+    let scrapes = tokio::spawn(metrics::serve(metrics_listener, recorder, timeouts, stop.clone()));
+    tracing::info!(node = config.node.id, region = %config.node.region, client = %config.listen.client, "serving");
+    let begun = bootstrap::asked_for(&config).then(|| tokio::spawn(begin(config.clone(), node.clone())));
+    let ended = until_told(&node, until).await;
+    if let Some(begun) = begun {
+        begun.abort();
+    }
+    if let Err(fatal) = ended {
+        return Err(fatal);
+    }
+    tracing::info!("stopping: no new work is taken");
+    stop.cancel();
+    let _ = clients.await;
+    node.shutdown().await;
+    let _ = scrapes.await;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Opens the stores and starts consensus. What a storage fault raises from here on ends the process.
+async fn start(config: &Config) -> Result<Node, ServeError> {
+    let node_config = config.node_config()?;
+    let fatal = Fatal::new();
+    let listener = TcpListener::bind(config.listen.peer).await?;
+    let (opened, hook) = (node_config.clone(), fatal.clone());
+    let storage = tokio::task::spawn_blocking(move || Storage::open(&opened, &hook)).await;
+    let storage = storage.map_err(|error| ServeError::Fatal(error.to_string()))??;
+    let clock: Arc<dyn NodeClock> = Arc::new(SystemClock);
+    Ok(Node::start(node_config, Seams { clock, storage, dialer: TcpDialer, listener, fatal }).await?)
+}
+
+fn app(config: &Config, node: Node) -> Result<App, ServeError> {
+    Ok(App(Arc::new(Shared {
+        node,
+        cluster: config.cluster.name.clone(),
+        limits: config.limits.wire(),
+        tokens: LocalTokens::new(bootstrap::local_tokens(config)?),
+        request_timeout: config.request_timeout(),
+        body_timeout: Duration::from_millis(config.limits.body_timeout_ms),
+    })))
+}
+
+/// Begins the cluster's life, once a quorum is there; does nothing where it has begun.
+async fn begin(config: Config, node: Node) {
+    if node.is_bootstrapped() {
+        return bootstrap::done(&config);
+    }
+    let token = match bootstrap::first_token(&config) {
+        Ok(token) => token,
+        Err(error) => {
+            tracing::error!(%error, "the cluster cannot be bootstrapped without its first token");
+            return;
+        }
+    };
+    let wall_ms = SystemClock.wall_ms();
+    match node.bootstrap(bootstrap::command(&config, &token, rand::random(), wall_ms)).await {
+        Ok(_) => {
+            bootstrap::done(&config);
+            tracing::info!("the cluster is bootstrapped");
+        }
+        Err(error) => tracing::error!(%error, "the cluster was not bootstrapped"),
+    }
+}
+
+async fn until_told(node: &Node, until: impl Future<Output = ()>) -> Result<(), ServeError> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+        () = until => Ok(()),
+        reason = node.fatal() => Err(ServeError::Fatal(reason)),
+    }
+}

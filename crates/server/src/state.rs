@@ -1,0 +1,33 @@
+//! What every route shares: the node, the limits, the credentials of the configuration.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hapax_api::Limits;
+use hapax_consensus::node::Node;
+
+use crate::auth::LocalTokens;
+
+/// Shared by all requests.
+#[derive(Clone)]
+pub(crate) struct App(pub(crate) Arc<Shared>);
+
+/// See [`App`].
+pub(crate) struct Shared {
+    pub(crate) node: Node,
+    pub(crate) cluster: String,
+    pub(crate) limits: Limits,
+    pub(crate) tokens: LocalTokens,
+    /// What a call that waits for nothing may take.
+    pub(crate) request_timeout: Duration,
+    /// What a body may take to arrive.
+    pub(crate) body_timeout: Duration,
+}
+
+impl std::ops::Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}

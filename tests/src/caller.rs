@@ -1,0 +1,174 @@
+//! A caller that shows what the wire said, without retries of its own: tests judge answers, they do not hide them.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use reqwest::{Client, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// How long a call may take: longer than any deadline of a node.
+const CALL_WITHIN: Duration = Duration::from_secs(15);
+
+/// A caller of one node.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    url: String,
+    http: Client,
+}
+
+/// An answer.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The body; null where it was empty.
+    pub body: Value,
+}
+
+impl Answer {
+    /// A field of the body as text; empty where it is absent.
+    pub fn text(&self, field: &str) -> &str {
+        self.body[field].as_str().unwrap_or_default()
+    }
+
+    /// The problem's code, or the claim's result.
+    pub fn verdict(&self) -> &str {
+        if self.status.is_success() { self.text("result") } else { self.text("code") }
+    }
+
+    /// The lease epoch.
+    pub fn epoch(&self) -> u64 {
+        self.body["lease_epoch"].as_u64().unwrap_or_default()
+    }
+}
+
+/// A claim as the tests send it.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    /// The namespace.
+    pub namespace: &'static str,
+    /// The key.
+    pub key: String,
+    /// The request bound to it.
+    pub request: Value,
+    /// The id of the call.
+    pub claim_id: Uuid,
+    /// The lease, in milliseconds.
+    pub lease_ms: u64,
+    /// How long to wait, in milliseconds.
+    pub wait_ms: u64,
+    /// Who will execute.
+    pub owner: String,
+}
+
+impl Claim {
+    /// A claim of `key` in the namespace `default` with a fresh id.
+    pub fn of(key: impl Into<String>) -> Self {
+        let key = key.into();
+        Self {
+            namespace: "default",
+            request: json!({ "key": key }),
+            key,
+            claim_id: Uuid::new_v4(),
+            lease_ms: 60_000,
+            wait_ms: 0,
+            owner: "tests".to_owned(),
+        }
+    }
+}
+
+impl Caller {
+    /// A caller of the node at `url`, with the token of a local cluster.
+    ///
+    /// # Panics
+    /// No HTTP client can be made.
+    pub fn new(url: &str) -> Self {
+        let http = Client::builder().timeout(CALL_WITHIN).build().expect("an HTTP client without TLS");
+        Self { url: url.to_owned(), http }
+    }
+
+    /// Sends a body to a path.
+    ///
+    /// # Errors
+    /// No answer arrived, or not a whole one.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Answer> {
+        let sent = self.http.post(format!("{}{path}", self.url)).bearer_auth("dev").json(body).send().await?;
+        let status = sent.status();
+        let bytes = sent.bytes().await?;
+        Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+    }
+
+    /// Gets a path.
+    ///
+    /// # Errors
+    /// No answer arrived, or not a whole one.
+    pub async fn get(&self, path: &str) -> Result<Answer> {
+        let sent = self.http.get(format!("{}{path}", self.url)).bearer_auth("dev").send().await?;
+        let status = sent.status();
+        let bytes = sent.bytes().await?;
+        Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+    }
+
+    /// Claims.
+    ///
+    /// # Errors
+    /// No answer arrived.
+    pub async fn claim(&self, claim: &Claim) -> Result<Answer> {
+        let body = json!({
+            "namespace": claim.namespace,
+            "key": claim.key,
+            "request": claim.request,
+            "claim_id": claim.claim_id,
+            "lease_ms": claim.lease_ms,
+            "wait_ms": claim.wait_ms,
+            "owner": claim.owner,
+        });
+        self.post("/v1/claims", &body).await
+    }
+
+    /// Renews a lease.
+    ///
+    /// # Errors
+    /// No answer arrived.
+    pub async fn renew(&self, execution: &str, epoch: u64, lease_ms: u64) -> Result<Answer> {
+        self.post(
+            &format!("/v1/executions/{execution}/renew"),
+            &json!({ "lease_epoch": epoch, "lease_ms": lease_ms }),
+        )
+        .await
+    }
+
+    /// Reports an outcome with a result.
+    ///
+    /// # Errors
+    /// No answer arrived.
+    pub async fn report(&self, execution: &str, epoch: u64, outcome: &str) -> Result<Answer> {
+        let mut body = json!({ "lease_epoch": epoch, "outcome": outcome });
+        if outcome == "completed" {
+            body["result"] = json!({ "by": execution });
+        }
+        self.post(&format!("/v1/executions/{execution}/outcome"), &body).await
+    }
+
+    /// An operation.
+    ///
+    /// # Errors
+    /// No answer arrived.
+    pub async fn operation(&self, id: &str) -> Result<Answer> {
+        self.get(&format!("/v1/operations/{id}")).await
+    }
+
+    /// The node's view of its cluster.
+    ///
+    /// # Errors
+    /// No answer arrived.
+    pub async fn cluster(&self) -> Result<Value> {
+        Ok(self.get("/v1/cluster").await?.body)
+    }
+
+    /// Whether the node says that it is ready.
+    pub async fn ready(&self) -> bool {
+        self.get("/readyz").await.is_ok_and(|answer| answer.status == StatusCode::OK)
+    }
+}
