@@ -97,7 +97,8 @@ async fn no_peer_knows_a_cluster(core: &Arc<Core>) -> Result<(), BootstrapError>
     let mut unasked: Vec<NodeId> = core.config.members.keys().copied().filter(|id| *id != core.config.id).collect();
     let mut said = Instant::now();
     loop {
-        let asked = unasked.iter().map(|peer| async { (*peer, status::ask(core, *peer, Instant::now() + PATIENCE).await) });
+        let asked =
+            unasked.iter().map(|peer| async { (*peer, status::ask(core, *peer, Instant::now() + PATIENCE).await) });
         let mut silent = Vec::new();
         for (peer, answer) in futures::future::join_all(asked).await {
             match answer {

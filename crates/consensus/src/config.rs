@@ -145,22 +145,24 @@ pub enum ConfigError {
     Transport(#[from] transport::ConfigError),
 }
 
-/// `left` must be above `right`.
-struct Above {
+/// `left` must be above `right`, or equal to it at the least.
+struct Relation {
     left: &'static str,
     left_value: u64,
+    must: &'static str,
     right: &'static str,
     right_value: u64,
     why: &'static str,
 }
 
-impl Above {
+const ABOVE: &str = "above";
+const AT_LEAST: &str = "at least";
+
+impl Relation {
     fn check(&self) -> Result<(), ConfigError> {
-        if self.left_value > self.right_value {
-            return Ok(());
-        }
-        let Self { left, left_value, right, right_value, why } = *self;
-        Err(ConfigError::Relation { left, left_value, must: "above", right, right_value, why })
+        let Self { left, left_value, must, right, right_value, why } = *self;
+        let holds = if must == ABOVE { left_value > right_value } else { left_value >= right_value };
+        if holds { Ok(()) } else { Err(ConfigError::Relation { left, left_value, must, right, right_value, why }) }
     }
 }
 
@@ -192,9 +194,10 @@ impl NodeConfig {
             return setting("cluster.peers", "two members have the same address");
         }
         let stall_ms = millis(self.transport.stall_timeout);
-        Above {
+        Relation {
             left: "transport.stall_timeout",
             left_value: stall_ms,
+            must: ABOVE,
             right: "two round trips",
             right_value: self.timing.round_trip_ms.saturating_mul(2),
             why: "healthy connections would be closed",
@@ -236,39 +239,44 @@ const SNAPSHOT_TIMEOUT_MS: u64 = 3_600_000;
 impl Timing {
     fn check(&self) -> Result<(), ConfigError> {
         let relations = [
-            Above {
+            Relation {
                 left: "raft.heartbeat_ms",
                 left_value: self.heartbeat_ms,
+                must: ABOVE,
                 right: "raft.round_trip_ms",
                 right_value: self.round_trip_ms,
                 why: "no heartbeat would be answered in time, and no read would ever be confirmed",
             },
-            Above {
+            Relation {
                 left: "raft.election_min_ms",
                 left_value: self.election_min_ms,
+                must: ABOVE,
                 right: "two heartbeats and a round trip",
                 right_value: self.heartbeat_ms.saturating_mul(2).saturating_add(self.round_trip_ms),
                 why: "one lost heartbeat would depose a healthy leader",
             },
-            Above {
+            Relation {
                 left: "raft.election_max_ms",
                 left_value: self.election_max_ms,
+                must: ABOVE,
                 right: "raft.election_min_ms",
                 right_value: self.election_min_ms,
                 why: "followers would campaign at the same moment",
             },
-            Above {
+            Relation {
                 left: "raft.quorum_loss_probe_ms",
                 left_value: self.quorum_loss_probe_ms,
+                must: AT_LEAST,
                 right: "twice raft.election_max_ms",
                 right_value: self.election_max_ms.saturating_mul(2),
                 why: "a leader that lost its quorum could keep others from electing a new one",
             },
-            Above {
+            Relation {
                 left: "raft.heartbeat_ms",
                 left_value: self.heartbeat_ms,
+                must: AT_LEAST,
                 right: "the shortest heartbeat",
-                right_value: HEARTBEAT_MS_MIN - 1,
+                right_value: HEARTBEAT_MS_MIN,
                 why: "heartbeats alone would load the machine",
             },
         ];
@@ -278,7 +286,7 @@ impl Timing {
                 why: format!("{} is above a minute", self.election_max_ms),
             });
         }
-        relations.iter().try_for_each(Above::check)
+        relations.iter().try_for_each(Relation::check)
     }
 
     /// The time between two heartbeats.
@@ -368,13 +376,23 @@ mod tests {
         assert!(election.starts_with("raft.election_min_ms (110) must be above two heartbeats"), "{election}");
         let order = refused(|config| config.timing.election_max_ms = 150);
         assert!(order.starts_with("raft.election_max_ms (150) must be above raft.election_min_ms"), "{order}");
-        let probe = refused(|config| config.timing.quorum_loss_probe_ms = 600);
-        assert!(probe.starts_with("raft.quorum_loss_probe_ms (600) must be above twice"), "{probe}");
+        let probe = refused(|config| config.timing.quorum_loss_probe_ms = 599);
+        assert!(probe.starts_with("raft.quorum_loss_probe_ms (599) must be at least twice"), "{probe}");
         let fast = refused(|config| (config.timing.heartbeat_ms, config.timing.round_trip_ms) = (4, 1));
         assert!(fast.contains("the shortest heartbeat"), "{fast}");
-        let slow = refused(|config| (config.timing.election_max_ms, config.timing.quorum_loss_probe_ms) = (60_001, 200_000));
+        let slow =
+            refused(|config| (config.timing.election_max_ms, config.timing.quorum_loss_probe_ms) = (60_001, 200_000));
         assert!(slow.starts_with("raft.election_max_ms"), "{slow}");
-        let stall = refused(|config| config.timing = Timing { heartbeat_ms: 600, round_trip_ms: 500, election_min_ms: 2_000, election_max_ms: 3_000, quorum_loss_probe_ms: 9_000, ..Timing::LAN });
+        let stall = refused(|config| {
+            config.timing = Timing {
+                heartbeat_ms: 600,
+                round_trip_ms: 500,
+                election_min_ms: 2_000,
+                election_max_ms: 3_000,
+                quorum_loss_probe_ms: 9_000,
+                ..Timing::LAN
+            }
+        });
         assert!(stall.starts_with("transport.stall_timeout"), "{stall}");
     }
 
@@ -383,7 +401,10 @@ mod tests {
         assert!(refused(|config| config.id = 0).starts_with("node.id"));
         assert!(refused(|config| config.id = 9).contains("not among the members"));
         assert!(refused(|config| config.members.get_mut(&1).unwrap().addr.clear()).contains("no address"));
-        assert!(refused(|config| config.members.get_mut(&2).unwrap().addr = "node1:1".to_owned()).contains("same address"));
+        assert!(
+            refused(|config| config.members.get_mut(&2).unwrap().addr = "node1:1".to_owned())
+                .contains("same address")
+        );
         assert!(refused(|config| config.log.purge_batch = 0).starts_with("log.purge_batch"));
         assert!(refused(|config| config.transport.append_window = 0).contains("append_window"));
     }

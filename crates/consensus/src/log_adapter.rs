@@ -16,7 +16,7 @@ use bytes::Bytes;
 use futures::Stream;
 use futures::stream;
 use hapax_codec::{log as bytes_of, membership};
-use hapax_store::log::{GroupLog, LogError};
+use hapax_store::log::{Done, GroupLog, LogError};
 use hapax_store::seam::StorageFault;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend};
@@ -56,15 +56,17 @@ impl LogAdapter {
     }
 }
 
+/// How a request ended, for a caller that waits for it.
+type Waited = oneshot::Receiver<Result<(), StorageFault>>;
+
 /// The callback of a request that its caller waits for.
-fn waiting() -> (impl FnOnce(Result<(), StorageFault>) + Send + 'static, oneshot::Receiver<Result<(), StorageFault>>) {
+fn waiting() -> (Done, Waited) {
     let (done, waited) = oneshot::channel();
     // The caller may have been dropped with its task; then nobody needs to know.
-    let tell = move |result| drop(done.send(result));
-    (tell, waited)
+    (Box::new(move |result| drop(done.send(result))), waited)
 }
 
-async fn durable(waited: oneshot::Receiver<Result<(), StorageFault>>) -> Result<(), io::Error> {
+async fn durable(waited: Waited) -> Result<(), io::Error> {
     match waited.await {
         Ok(result) => result.map_err(fault),
         Err(_) => Err(io::Error::other("the log ended before it was durable")),
@@ -87,7 +89,7 @@ impl RaftLogStorage<TypeConfig> for LogAdapter {
 
     async fn save_vote(&mut self, vote: &Vote) -> Result<(), io::Error> {
         let (done, waited) = waiting();
-        self.log.save_vote(vote_to_log(vote), Box::new(done)).map_err(error)?;
+        self.log.save_vote(vote_to_log(vote), done).map_err(error)?;
         durable(waited).await
     }
 

@@ -27,7 +27,8 @@ pub(crate) async fn flush(core: Arc<Core>) {
             _ = due.tick() => {}
         }
         let state = core.state.clone();
-        let looked = tokio::task::spawn_blocking(move || state.check().and_then(|()| state.flush_if_due(Instant::now())));
+        let looked =
+            tokio::task::spawn_blocking(move || state.check().and_then(|()| state.flush_if_due(Instant::now())));
         match looked.await {
             Ok(Ok(_)) => {}
             Ok(Err(fault)) => core.fatal.raise(fault.to_string()),

@@ -124,8 +124,7 @@ impl Node {
         let source: Arc<dyn StateSource> = Arc::new(Source(state.clone()));
         let tracker = Tracker::new(Arc::clone(&clock), source);
         let observers: Vec<Arc<dyn ApplyObserver>> = vec![Arc::clone(&tracker) as _];
-        let machine =
-            StateAdapter::new(state.clone(), observers, snapshots).map_err(|error| recovery(&error))?;
+        let machine = StateAdapter::new(state.clone(), observers, snapshots).map_err(|error| recovery(&error))?;
         let group = log.group(GROUP.0).map_err(|error| recovery(&error))?;
         let adapter = LogAdapter::new(group, Arc::new(DurableState(state.clone())));
 
@@ -286,17 +285,28 @@ impl Node {
     async fn hand_over(&self) {
         let Inner { core, consensus, .. } = &*self.0;
         let deadline = Instant::now() + HAND_OVER_MAX;
-        while let role @ Role::Leader { .. } = consensus.role() {
+        while let Role::Leader { .. } = consensus.role() {
             // A transfer cannot be taken back: the target must have everything first.
             let Some(target) = self.caught_up(deadline).await else { return };
             tracing::info!(target, "handing leadership over");
             if core.raft.trigger().transfer_leader(target).await.is_err() {
                 return;
             }
-            let wait = core.config.timing.failover();
-            if timeout_at(deadline.min(Instant::now() + wait), consensus.role_changed(role)).await.is_err() {
+            let until = deadline.min(Instant::now() + core.config.timing.failover());
+            if timeout_at(until, self.another_leads()).await.is_err() {
                 tracing::warn!(target, "leadership was not taken over");
             }
+        }
+    }
+
+    /// Waits until another node leads: not only until this one does not, since its vote may be needed.
+    async fn another_leads(&self) {
+        loop {
+            let role = self.0.consensus.role();
+            if let Role::Follower { leader: Some(_) } = role {
+                return;
+            }
+            self.0.consensus.role_changed(role).await;
         }
     }
 

@@ -1,8 +1,8 @@
 //! The metric series of consensus and of the log's disk, and their buckets.
 //! Values are taken when they are asked for or once a second; nothing here is on the path of a command.
 
-use std::time::Duration;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hapax_store::seam::{LogObserver, Round};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};

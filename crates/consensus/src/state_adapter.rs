@@ -30,8 +30,8 @@ use crate::log_adapter::{Durable, id_from_log, id_to_log, membership_from_bytes,
 use crate::observer::{Applied, ApplyObserver};
 use crate::snapshot::{Builder, Snapshots};
 use crate::types::{
-    ApplyResponse, CommittedLeaderId, Entry, LogId, Membership, Snapshot, SnapshotFiles, SnapshotMeta, StoredMembership,
-    TypeConfig,
+    ApplyResponse, CommittedLeaderId, Entry, LogId, Membership, Snapshot, SnapshotFiles, SnapshotMeta,
+    StoredMembership, TypeConfig,
 };
 
 /// The one Raft group of today.

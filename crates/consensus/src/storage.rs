@@ -97,9 +97,7 @@ fn check_identity(config: &NodeConfig) -> Result<(), StorageError> {
     let expected = format!("hapax 1 node {} cluster {}", config.id, config.cluster);
     match fs::read_to_string(&path) {
         Ok(found) if found.trim_end() == expected => Ok(()),
-        Ok(found) => {
-            Err(StorageError::Identity { path: path.clone(), found: found.trim_end().to_owned(), expected })
-        }
+        Ok(found) => Err(StorageError::Identity { path: path.clone(), found: found.trim_end().to_owned(), expected }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if [LOG, STATE].iter().any(|part| dir.join(part).exists()) {
                 return Err(StorageError::IdentityMissing { path });

@@ -1,4 +1,5 @@
 //! openraft's own suite for log storages, over both disks. It knows no crashes: the log store's own tests do.
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
 use std::io;
 use std::sync::Arc;

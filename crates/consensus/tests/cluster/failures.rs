@@ -60,9 +60,12 @@ async fn a_leader_that_shuts_down_hands_over_first() {
     cluster.claimed(old, "before").await;
     let term = cluster.node(old).status().term;
     cluster.stop(old).await;
-    let status = cluster.node(other).status();
-    assert!(status.leader.is_some_and(|leader| leader != old), "nobody took over: {status:?}");
-    assert_eq!(status.term, term + 1);
+    let stopped = Instant::now();
+    cluster.leader_but(other, old).await;
+    // Without a hand-over nobody campaigns before this much silence.
+    let silence = Duration::from_millis(TIMING.election_max_ms);
+    assert!(stopped.elapsed() < silence, "taken over after {:?}", stopped.elapsed());
+    assert_eq!(cluster.node(other).status().term, term + 1);
     cluster.claimed(other, "after").await;
     assert!(cluster.holds(other, "before").await);
 }

@@ -95,7 +95,11 @@ impl Cluster {
     }
 
     /// A cluster that was started and bootstrapped, and has a leader.
-    pub(crate) async fn running(kind: Kind, nodes: u64, tweak: impl Fn(&mut NodeConfig) + Send + Sync + 'static) -> Self {
+    pub(crate) async fn running(
+        kind: Kind,
+        nodes: u64,
+        tweak: impl Fn(&mut NodeConfig) + Send + Sync + 'static,
+    ) -> Self {
         let mut cluster = Self::new(kind, nodes, tweak);
         for id in 1..=nodes {
             cluster.start(id).await;
@@ -215,7 +219,12 @@ impl Cluster {
         self.claim_within(id, key, PATIENCE).await
     }
 
-    pub(crate) async fn claim_within(&self, id: NodeId, key: &str, within: Duration) -> Result<Outcome, ProposeError> {
+    pub(crate) async fn claim_within(
+        &self,
+        id: NodeId,
+        key: &str,
+        within: Duration,
+    ) -> Result<Outcome, ProposeError> {
         let number = u128::from(self.claims.fetch_add(1, Ordering::Relaxed)) + 1;
         let claim = claim(key, number.to_be_bytes(), self.owner_len);
         self.node(id).propose(Command::Claim(claim), Instant::now() + within).await
