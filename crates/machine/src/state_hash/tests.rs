@@ -17,6 +17,12 @@ fn entry() -> EntryHead {
     EntryHead { group: GroupId(1), index: 2, term: 3, rules: RuleVersion(1), stamp: Stamp::default() }
 }
 
+/// Rows whose keys are not part of their record.
+type ExecutionRow = (TenantTag, ExecutionId, ExecutionRecord);
+type GrantRow = (OperationKey, Birth, ClaimId, GrantRecord);
+type BodyRow = (OperationKey, Birth, Vec<u8>);
+type EvidenceRow = (OperationKey, Birth, u32, EvidenceRecord);
+
 fn hash_of(row: Change) -> [u8; 32] {
     chained(&Head::default(), &entry(), &[row])
 }
@@ -171,7 +177,7 @@ fn every_field_of_an_execution_counts_in_its_operation_and_after_it() {
 fn every_field_of_an_execution_row_counts() {
     let row = |(tenant, id, record)| Change::Execution(tenant, id, record);
     let record = ExecutionRecord { operation: key(), birth: Birth(1), past: Some(execution_record()) };
-    let changes: [fn(&mut (TenantTag, ExecutionId, ExecutionRecord)); 7] = [
+    let changes: [fn(&mut ExecutionRow); 7] = [
         |it| it.0 = TenantTag([9; 8]),
         |it| it.1.slot = Slot(9),
         |it| it.1.random = [9; 16],
@@ -192,7 +198,7 @@ fn every_field_of_a_grant_counts() {
         lease_epoch: LeaseEpoch(2),
     };
     let row = |(key, birth, claim, record)| Change::Grant(key, birth, claim, record);
-    let changes: [fn(&mut (OperationKey, Birth, ClaimId, GrantRecord)); 9] = [
+    let changes: [fn(&mut GrantRow); 9] = [
         |it| it.0.tenant = TenantTag([9; 8]),
         |it| it.0.hash = [9; 20],
         |it| it.1 = Birth(9),
@@ -209,7 +215,7 @@ fn every_field_of_a_grant_counts() {
 #[test]
 fn every_field_of_a_body_counts() {
     let row = |(key, birth, body)| Change::Body(key, birth, body);
-    let changes: [fn(&mut (OperationKey, Birth, Vec<u8>)); 4] =
+    let changes: [fn(&mut BodyRow); 4] =
         [|it| it.0.tenant = TenantTag([9; 8]), |it| it.0.hash = [9; 20], |it| it.1 = Birth(9), |it| it.2 = vec![9]];
     each_counts(&(key(), Birth(1), vec![1, 2]), row, &changes);
 }
@@ -231,7 +237,7 @@ fn every_field_of_evidence_counts() {
         revision: revision(),
     };
     let row = |(key, birth, number, record)| Change::Evidence(key, birth, number, record);
-    let changes: [fn(&mut (OperationKey, Birth, u32, EvidenceRecord)); 20] = [
+    let changes: [fn(&mut EvidenceRow); 20] = [
         |it| it.0.tenant = TenantTag([9; 8]),
         |it| it.0.hash = [9; 20],
         |it| it.1 = Birth(9),

@@ -58,7 +58,7 @@ fn slots_and_tags_are_pinned() {
 
 #[test]
 fn an_effect_key_is_the_operation_and_the_attempt() {
-    let operation = OperationId { slot: Slot(0xabc), hash: [0x11; 20], birth: Birth(0x0f00_0000_0000_01) };
+    let operation = OperationId { slot: Slot(0xabc), hash: [0x11; 20], birth: Birth(0x000f_0000_0000_0001) };
     let key = effect_key(&operation, Attempt(3));
     assert_eq!(key, "op_abc11111111111111111111111111111111111111110f000000000001-a3");
 }

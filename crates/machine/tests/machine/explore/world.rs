@@ -97,7 +97,7 @@ pub(super) enum Action {
     /// Somebody proves that the newest attempt has no effect and never will have.
     Prove,
     /// A command is applied that was stamped just now, or that waited since its leader was elected.
-    Apply { command: Command, not_after: LeaseTime, old_stamp: bool },
+    Apply { command: Box<Command>, not_after: LeaseTime, old_stamp: bool },
 }
 
 impl Action {
@@ -105,7 +105,7 @@ impl Action {
     pub(super) fn told(&self) -> String {
         let Self::Apply { command, old_stamp, .. } = self else { return format!("{self:?}") };
         let attempt = |id: &ExecutionId| format!("execution of call {}", id.random[15] - 1);
-        let line = match command {
+        let line = match command.as_ref() {
             Command::Claim(it) => format!("{} claims, call {} {:?}", it.caller.client, it.claim_id.0[15], it.digest),
             Command::Renew(it) => {
                 format!("{} renews {} epoch {}", it.caller.client, attempt(&it.execution_id), it.lease_epoch)
@@ -178,7 +178,7 @@ impl World {
             actions.push(Action::Elect);
         }
         let mut apply = |command, not_after, old_stamp| {
-            actions.push(Action::Apply { command, not_after: LeaseTime(not_after), old_stamp });
+            actions.push(Action::Apply { command: Box::new(command), not_after: LeaseTime(not_after), old_stamp });
         };
         if unruly {
             apply(Command::Tick, u64::MAX, false);
@@ -213,7 +213,7 @@ impl World {
 
     fn any_words(&self, actions: &mut Vec<Action>) {
         let mut say = |command| {
-            actions.push(Action::Apply { command, not_after: LeaseTime(u64::MAX), old_stamp: false });
+            actions.push(deliver(command));
         };
         // Another request under the key, and another one under a granted claim's id.
         say(claim(BOBS, "other"));
@@ -232,9 +232,9 @@ impl World {
                     say(resolve(execution_id, lease_epoch, outcome));
                 }
             }
-            for call in 0..BOBS + 1 {
+            for (call, client) in CALLS.into_iter().enumerate().take(BOBS + 1) {
                 for outcome in [Definite::Completed, Definite::NotApplied] {
-                    say(evidence(CALLS[call], call, execution_id, outcome));
+                    say(evidence(client, call, execution_id, outcome));
                 }
             }
             say(evidence("bob", 0, execution_id, Definite::Completed));
@@ -268,7 +268,6 @@ impl World {
         if let Some(proven) = self.execution_of(self.ghost.proof_attempt) {
             words.push(resolve(proven, LeaseEpoch(self.ghost.proof_epoch), Definite::NotApplied));
         }
-        let deliver = |command| Action::Apply { command, not_after: LeaseTime(u64::MAX), old_stamp: false };
         actions.extend(words.into_iter().map(deliver));
     }
 
@@ -326,7 +325,7 @@ impl World {
             Action::Apply { command, not_after, old_stamp } => {
                 let lead = if *old_stamp { 0 } else { self.ghost.real_ms - self.ghost.led_since_ms };
                 let head = self.head(self.memory.head.clocks.term, lead);
-                let envelope = Envelope { not_after: *not_after, command: command.clone() };
+                let envelope = Envelope { not_after: *not_after, command: command.as_ref().clone() };
                 let (changes, outcome) = rules(&after.memory, &head, &envelope);
                 rows = changes.rows.len();
                 after.memory.commit(changes);
@@ -464,6 +463,10 @@ pub(super) fn written(changes: &mut Changes) -> Option<&mut OperationRecord> {
         Change::Operation(record) => Some(record),
         _ => None,
     })
+}
+
+fn deliver(command: Command) -> Action {
+    Action::Apply { command: Box::new(command), not_after: LeaseTime(u64::MAX), old_stamp: false }
 }
 
 fn tick() -> Envelope {
