@@ -1,7 +1,7 @@
 //! What the unit tests of proposing, reading, sweeping and the wall run on: clocks that stand still, a log in memory
 //! that applies with the real machine, consensus that does as it is told, and links that break on demand.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -328,12 +328,16 @@ impl Log {
 
     /// How often the command of a number was appended.
     pub(crate) fn times_appended(&self, n: u64) -> usize {
-        lock(&self.inner).appended.iter().filter(|command| number_of(command) == Some(n)).count()
+        self.appended().get(&n).copied().unwrap_or_default()
     }
 
-    /// The numbers of all commands that were ever appended.
-    pub(crate) fn appended(&self) -> HashSet<u64> {
-        lock(&self.inner).appended.iter().filter_map(number_of).collect()
+    /// The numbers of all commands that were ever appended, and how often each was.
+    pub(crate) fn appended(&self) -> BTreeMap<u64, usize> {
+        let mut times = BTreeMap::new();
+        for n in lock(&self.inner).appended.iter().filter_map(number_of) {
+            *times.entry(n).or_default() += 1;
+        }
+        times
     }
 
     /// Lease time is later than any node knows.
