@@ -16,7 +16,7 @@
 //! `propose` batches and forwards · `leadership` stamps · `seam` hands to openraft · `log_adapter`, `network` and
 //! `transport` carry and keep · `state_adapter` applies · `observer`, `tracker`, `notify` tell · `read` confirms reads ·
 //! `sweep` and `wall` are the leader's chores · `snapshot`, `maintenance` and `storage` keep the disk ·
-//! `bootstrap`, `status`, `series` and `node` are a node's life.
+//! `bootstrap`, `status`, `agreement`, `series` and `node` are a node's life.
 
 pub mod node;
 mod core;
@@ -45,6 +45,7 @@ pub mod transport;
 
 pub mod bootstrap;
 pub mod status;
+mod agreement;
 pub mod series;
 
 pub mod clock;

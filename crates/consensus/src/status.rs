@@ -1,5 +1,6 @@
 //! What a node knows of itself and of the other members: asked of each peer once a second, answered at once.
-//! Nothing here decides anything; bootstrapping asks the same question before it begins a cluster.
+//! Bootstrapping asks the same question before it begins a cluster. One thing is decided here: a node whose state
+//! differs from that of a majority stops.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,9 +10,11 @@ use bytes::Bytes;
 use hapax_codec::peer::DecodeError;
 pub use hapax_codec::peer::status::NodeStatus;
 use hapax_machine::View;
+use metrics::gauge;
 use openraft::async_runtime::WatchReceiver;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use crate::agreement::{Heard, Verdict};
 use crate::core::Core;
 use crate::transport::CallError;
 use crate::transport::peers::kind;
@@ -84,9 +87,9 @@ pub struct Status {
 }
 
 /// What was heard of the peers.
-pub(crate) struct Members(Mutex<BTreeMap<NodeId, Heard>>);
+pub(crate) struct Members(Mutex<BTreeMap<NodeId, Known>>);
 
-struct Heard {
+struct Known {
     status: NodeStatus,
     at: Instant,
 }
@@ -96,7 +99,7 @@ impl Members {
         Arc::new(Self(Mutex::default()))
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Heard>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeId, Known>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,6 +209,7 @@ pub(crate) async fn ask(core: &Core, peer: NodeId, deadline: Instant) -> Result<
 
 /// Asks every peer once a second until the node stops.
 pub(crate) async fn poll(core: Arc<Core>, members: Arc<Members>) {
+    let mut hashes = Heard::default();
     let mut due = interval(ASK_EVERY);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -219,12 +223,38 @@ pub(crate) async fn poll(core: Arc<Core>, members: Arc<Members>) {
             () = core.stopping.cancelled() => return,
             answers = futures::future::join_all(asked) => answers,
         };
-        let mut heard = members.lock();
-        heard.retain(|peer, _| peers.contains(peer));
-        for (peer, answer) in answers {
-            if let Ok(status) = answer {
-                heard.insert(peer, Heard { status, at: Instant::now() });
+        let answers: Vec<_> =
+            answers.into_iter().filter_map(|(peer, answer)| answer.ok().map(|status| (peer, status))).collect();
+        for (peer, NodeStatus { hash, .. }) in &answers {
+            if let Some((index, hash)) = hash {
+                hashes.note(*peer, *index, *hash);
             }
         }
+        compare(&core, &hashes);
+        let mut known = members.lock();
+        known.retain(|peer, _| peers.contains(peer));
+        let at = Instant::now();
+        known.extend(answers.into_iter().map(|(peer, status)| (peer, Known { status, at })));
+    }
+}
+
+/// Stops this node if its state is not that of a majority, and tells when it cannot be said whose is wrong.
+fn compare(core: &Core, hashes: &Heard) {
+    let metrics = core.raft.server_metrics();
+    let membership = Arc::clone(&metrics.borrow_watched().membership_config);
+    let view = core.state.view();
+    // A failed read has told the fatal hook.
+    let own = |index| view.state_hash_at(index).ok().flatten();
+    let found = hashes.judge(membership.membership().get_joint_config(), own);
+    gauge!("hapax_state_hash_mismatch").set(f64::from(u8::from(found.is_some())));
+    match found {
+        Some((index, Verdict::Outlier)) => {
+            core.fatal
+                .raise(format!("a majority of the voters agrees on another state than this node's at index {index}"));
+        }
+        Some((index, _)) => {
+            tracing::error!(index, "the replicas' states differ, and it cannot be told whose is wrong")
+        }
+        None => {}
     }
 }
