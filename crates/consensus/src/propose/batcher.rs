@@ -141,7 +141,7 @@ impl Batcher {
                 self.pending.push_back(item);
             }
             let next = self.dispatch().await;
-            metrics::gauge!("hapax_proposals_waiting").set(self.pending.len() as f64);
+            metrics::gauge!("hapax_proposals_pending").set(self.pending.len() as f64);
             if !self.wait(next).await {
                 return;
             }
