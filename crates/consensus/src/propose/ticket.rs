@@ -43,7 +43,10 @@ pub(crate) enum Origin {
 
 /// What a command's caller learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "almost every answer is an outcome, and a box for each would cost more")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "almost every answer is an outcome, and a box for each would cost more"
+)]
 pub(crate) enum Answer {
     /// It was applied.
     Outcome(Outcome),
