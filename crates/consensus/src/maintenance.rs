@@ -95,7 +95,8 @@ pub(crate) async fn watch_fatal(core: Arc<Core>) {
     }
 }
 
-/// Keeps the peers' addresses as the membership says; before there is one, as the configuration says.
+/// Keeps the peers as the membership says; before there is one, as the configuration says. An address in the
+/// configuration goes before the one that the membership was written with.
 pub(crate) async fn follow_membership(core: Arc<Core>) {
     let own = core.config.id;
     let mut server = core.raft.server_metrics();

@@ -130,6 +130,9 @@ impl Node {
 
         let identity = Identity { cluster: config.cluster, node: config.id };
         let peers = Peers::new(identity, dialer, config.transport.clone());
+        for (id, member) in config.members.iter().filter(|(id, _)| **id != config.id) {
+            peers.pin(*id, &member.addr);
+        }
         let network = Network::new(peers.clone());
         let raft = Raft::new(config.id, raft_config, network, adapter, machine).await;
         let raft = raft.map_err(|error| recovery(&error))?;

@@ -47,6 +47,8 @@ struct Inner {
 /// One peer at one address.
 pub(crate) struct Peer {
     addr: String,
+    /// Whether the address is the operator's own word, which no membership overrides.
+    is_pinned: bool,
     pub(crate) control: Arc<Link<CallConn>>,
     pub(crate) app: Arc<Link<CallConn>>,
     pub(crate) append: Arc<Link<AppendConn>>,
@@ -97,13 +99,21 @@ impl Peers {
         self.0.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a node known, or known at another address: its connections to the former one are dropped.
+    /// Makes a node known, or known at another address: its connections to the former one are dropped. A pinned
+    /// node stays where it is.
     pub fn set(&self, node: NodeId, addr: &str) {
         let mut peers = self.lock();
-        if peers.get(&node).is_none_or(|peer| peer.addr != addr) {
-            let peer = Arc::new(self.new_peer(node, addr));
+        if peers.get(&node).is_none_or(|peer| !peer.is_pinned && peer.addr != addr) {
+            let peer = Arc::new(self.new_peer(node, addr, false));
             peers.insert(node, peer);
         }
+    }
+
+    /// Makes a node known at the address that this node's own configuration gives, whatever a membership says that was
+    /// written when it had another one.
+    pub fn pin(&self, node: NodeId, addr: &str) {
+        let peer = Arc::new(self.new_peer(node, addr, true));
+        self.lock().insert(node, peer);
     }
 
     /// Forgets a node that left the cluster, and closes its connections.
@@ -147,7 +157,7 @@ impl Peers {
         self.dial(node, &peer.addr, Channel::Snapshot).await
     }
 
-    fn new_peer(&self, node: NodeId, addr: &str) -> Peer {
+    fn new_peer(&self, node: NodeId, addr: &str, is_pinned: bool) -> Peer {
         let rtt = Arc::new(Rtt::default());
         let control_rtt = Arc::clone(&rtt);
         let control = self.new_link(node, addr, Channel::Control, move |conn, config| {
@@ -157,7 +167,7 @@ impl Peers {
         // The time of an application's answer says nothing about the network.
         let app = self.new_link(node, addr, Channel::App, |conn, config| CallConn::new(conn, config, |_| ()));
         let append = self.new_link(node, addr, Channel::Append, AppendConn::new);
-        Peer { addr: addr.to_owned(), control, app, append, rtt }
+        Peer { addr: addr.to_owned(), is_pinned, control, app, append, rtt }
     }
 
     fn new_link<C: super::link::Connection>(

@@ -78,6 +78,22 @@ async fn a_cluster_on_disk_is_stopped_and_started_again() {
     cluster.agree().await;
 }
 
+/// The membership still holds the old addresses, which nobody listens at any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_whose_configured_addresses_changed_finds_together() {
+    let mut cluster = Cluster::running(Kind::Memory, 3, |_| ()).await;
+    cluster.claimed(1, "before").await;
+    for id in 1..=3 {
+        cluster.stop(id).await;
+    }
+    cluster.move_all();
+    for id in 1..=3 {
+        cluster.start(id).await;
+    }
+    assert!(cluster.holds(2, "before").await);
+    cluster.claimed(3, "after").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_node_alone_is_a_cluster() {
     let mut cluster = Cluster::running(Kind::Memory, 1, |_| ()).await;

@@ -134,12 +134,17 @@ impl Cluster {
         Storage { log: slot.log.open(options).unwrap(), state }
     }
 
+    /// Gives every node another address; those that run keep listening at the old one.
+    pub(crate) fn move_all(&mut self) {
+        self.members.values_mut().for_each(|member| member.addr.push_str("-moved"));
+    }
+
     /// Starts a node on what it has kept.
     pub(crate) async fn start(&mut self, id: NodeId) {
         let config = self.config(id);
         let fatal = Fatal::new();
         let storage = self.storage(&config, &fatal);
-        let (listener, dialer) = (self.net.listen(id, &format!("node{id}")), self.net.dialer(id));
+        let (listener, dialer) = (self.net.listen(id, &self.members[&id].addr), self.net.dialer(id));
         let seams = Seams { clock: Arc::new(SystemClock), storage, dialer, listener, fatal };
         let node = Node::start(config, seams).await.unwrap();
         self.slots.get_mut(&id).unwrap().node = Some(node);
