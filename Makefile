@@ -42,7 +42,7 @@ verify: deps ## read-only checks: format, lints, the tree's own rules, dependenc
 	@cargo clippy $(CARGO_ARGS) --all-targets -- -D warnings
 	@cargo clippy $(CARGO_ARGS) --test compose -- -D warnings
 	@cargo test $(CARGO_ARGS) --quiet --test tidy
-	@scripts/cargo-deny --offline check --hide-inclusion-graph bans licenses sources
+	@scripts/cargo-deny --locked check --hide-inclusion-graph bans licenses sources
 
 fix: deps ## write what verify can correct: format and machine-applicable lints
 	@cargo fmt --all
