@@ -7,6 +7,7 @@
 //! ```
 //! Everything is built before peers can reach it, and closed in the opposite order.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -288,9 +289,11 @@ impl Node {
     async fn hand_over(&self) {
         let Inner { core, consensus, .. } = &*self.0;
         let deadline = Instant::now() + HAND_OVER_MAX;
+        let mut tried = BTreeSet::new();
         while let Role::Leader { .. } = consensus.role() {
             // A transfer cannot be taken back: the target must have everything first.
-            let Some(target) = self.caught_up(deadline).await else { return };
+            let Some(target) = self.caught_up(deadline, &tried).await else { return };
+            tried.insert(target);
             tracing::info!(target, "handing leadership over");
             if core.raft.trigger().transfer_leader(target).await.is_err() {
                 return;
@@ -313,14 +316,17 @@ impl Node {
         }
     }
 
-    /// Waits for another voter to have this leader's whole log, applied here; `None` where there is no other voter.
-    async fn caught_up(&self, deadline: Instant) -> Option<NodeId> {
+    /// Waits for another voter to have this leader's whole log, applied here; `None` where nobody else is there. What a
+    /// voter was last known to have says nothing of whether it still runs, so its connection must stand.
+    async fn caught_up(&self, deadline: Instant, tried: &BTreeSet<NodeId>) -> Option<NodeId> {
+        let peers = &self.0.core.peers;
         let mut metrics = self.0.core.raft.metrics();
         loop {
             {
                 let metrics = metrics.borrow_and_update();
                 let own = metrics.id;
-                let voters = metrics.membership_config.membership().voter_ids().filter(|id| *id != own);
+                let voters = metrics.membership_config.membership().voter_ids();
+                let voters = voters.filter(|id| *id != own && peers.is_up(*id) && !tried.contains(id));
                 let matched = |id: &NodeId| {
                     let matched = metrics.replication.as_ref()?.get(id).copied().flatten()?;
                     Some(matched.index)

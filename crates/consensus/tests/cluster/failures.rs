@@ -70,6 +70,22 @@ async fn a_leader_that_shuts_down_hands_over_first() {
     assert!(cluster.holds(other, "before").await);
 }
 
+/// A dead follower of an idle cluster has the whole log, as far as the leader knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn leadership_is_never_handed_to_a_dead_node() {
+    let mut cluster = Cluster::running(Kind::Memory, 3, |_| ()).await;
+    let old = cluster.leader().await;
+    let (other, dead) = (old % 3 + 1, (old + 1) % 3 + 1);
+    cluster.claimed(old, "before").await;
+    cluster.agree().await;
+    cluster.crash(dead).await;
+    let began = Instant::now();
+    cluster.stop(old).await;
+    // A transfer to the dead one would have been waited for, in vain.
+    assert!(began.elapsed() < Duration::from_millis(TIMING.election_max_ms * 2), "took {:?}", began.elapsed());
+    assert_eq!(cluster.node(other).status().leader, Some(other));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_whose_disk_fails_stops_and_the_others_go_on() {
     let cluster = Cluster::running(Kind::Memory, 3, |_| ()).await;
