@@ -289,11 +289,6 @@ impl Timing {
         relations.iter().try_for_each(Relation::check)
     }
 
-    /// The time between two heartbeats.
-    pub fn heartbeat(&self) -> Duration {
-        Duration::from_millis(self.heartbeat_ms)
-    }
-
     /// The shorter bound of the election timeout.
     pub fn election_min(&self) -> Duration {
         Duration::from_millis(self.election_min_ms)

@@ -270,3 +270,89 @@ pub(crate) fn membership_from_bytes(stored: membership::Membership) -> Result<Me
     let nodes = stored.nodes.into_iter().map(|(id, member)| (id, node(member)));
     Membership::new(stored.sets, nodes.collect::<std::collections::BTreeMap<_, _>>()).map_err(io::Error::other)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Mutex;
+
+    use hapax_store::log::{MemoryDisk, OpenOptions};
+    use openraft::storage::RaftLogStorageExt;
+
+    use super::*;
+
+    /// A state on disk that stands at an index, and what it was asked for.
+    struct Flushed {
+        index: u64,
+        asked: Mutex<Vec<u64>>,
+    }
+
+    impl Durable for Flushed {
+        fn ensure(&self, index: u64) -> Result<(), io::Error> {
+            self.asked.lock().unwrap().push(index);
+            if index <= self.index { Ok(()) } else { Err(io::Error::other("behind")) }
+        }
+    }
+
+    fn id(index: u64) -> LogId {
+        LogId::new(CommittedLeaderId::new(1), index)
+    }
+
+    fn normal(index: u64, payload: Vec<u8>) -> Entry {
+        Entry { log_id: id(index), payload: EntryPayload::Normal(Proposal(payload.into())) }
+    }
+
+    fn adapter(flushed: u64) -> (LogAdapter, Arc<Flushed>, hapax_store::log::LogStore) {
+        let store = MemoryDisk::new().open(OpenOptions::new(Arc::new(|fault| panic!("{fault}")))).unwrap();
+        let state = Arc::new(Flushed { index: flushed, asked: Mutex::default() });
+        (LogAdapter::new(store.group(0).unwrap(), Arc::clone(&state) as _), state, store)
+    }
+
+    #[tokio::test]
+    async fn nothing_is_purged_that_the_state_on_disk_does_not_hold() {
+        let (mut log, state, _store) = adapter(3);
+        log.blocking_append((0..6).map(|index| normal(index, vec![7]))).await.unwrap();
+        log.purge(id(3)).await.unwrap();
+        assert!(log.purge(id(4)).await.is_err());
+        assert_eq!(*state.asked.lock().unwrap(), [3, 4]);
+        let left = log.try_get_log_entries(0..).await.unwrap();
+        assert_eq!(left.iter().map(|entry| entry.log_id.index).collect::<Vec<_>>(), [4, 5]);
+    }
+
+    #[tokio::test]
+    async fn every_kind_of_entry_comes_back_as_it_was() {
+        let (mut log, _state, _store) = adapter(0);
+        let members = Membership::new_with_defaults(vec![BTreeSet::from([1, 2]), BTreeSet::from([2, 3])], [4]);
+        let entries = vec![
+            Entry { log_id: id(0), payload: EntryPayload::Membership(members) },
+            Entry { log_id: id(1), payload: EntryPayload::Blank },
+            normal(2, b"batch".to_vec()),
+        ];
+        log.blocking_append(entries.clone()).await.unwrap();
+        assert_eq!(log.try_get_log_entries(0..3).await.unwrap(), entries);
+    }
+
+    /// One read holds a bounded number of bytes; what asks for all gets all, what may stop early does, never empty.
+    #[tokio::test]
+    async fn long_ranges_are_read_in_pieces() {
+        let (mut log, _state, _store) = adapter(0);
+        let large = || vec![1; READ_BYTES_MAX / 2 + 1];
+        log.blocking_append((0..4).map(|index| normal(index, large()))).await.unwrap();
+        assert_eq!(log.limited_get_log_entries(0, 4).await.unwrap().len(), 1);
+        assert_eq!(log.try_get_log_entries(0..4).await.unwrap().len(), 4);
+        let streamed: Vec<_> = futures::StreamExt::collect(log.entries_stream(1..4).await).await;
+        let indexes: Vec<_> = streamed.into_iter().map(|entry| entry.unwrap().log_id.index).collect();
+        assert_eq!(indexes, [1, 2, 3]);
+    }
+
+    /// A mark beyond the log is from before a snapshot that was never installed.
+    #[tokio::test]
+    async fn a_committed_mark_beyond_the_log_is_not_believed() {
+        let (mut log, _state, _store) = adapter(0);
+        log.blocking_append([normal(0, vec![1])]).await.unwrap();
+        log.save_committed(Some(id(9))).await.unwrap();
+        assert_eq!(log.read_committed().await.unwrap(), None);
+        log.save_committed(Some(id(0))).await.unwrap();
+        assert_eq!(log.read_committed().await.unwrap(), Some(id(0)));
+    }
+}

@@ -14,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hapax_codec::peer::hello::ClusterId;
 use hapax_machine::ids::{NamespaceName, OperationKey, Revision, TenantId};
 use hapax_machine::namespace::NamespaceRecord;
 use hapax_machine::tenant::TokenRecord;
@@ -237,11 +236,6 @@ impl Node {
     /// This node's number.
     pub fn id(&self) -> NodeId {
         self.0.core.config.id
-    }
-
-    /// What this node's peers must agree on.
-    pub fn cluster(&self) -> ClusterId {
-        self.0.core.config.cluster
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,11 +42,6 @@ impl Snapshots {
     /// The current snapshot. No IO.
     pub fn current(&self) -> Option<Snapshot> {
         self.lock().clone()
-    }
-
-    /// The directory that snapshots are made in; received ones belong there too, since installing moves them.
-    pub fn dir(&self) -> &Path {
-        &self.dir
     }
 
     /// Makes a checkpoint and makes it the current snapshot. Blocks for a flush.
