@@ -304,6 +304,16 @@ impl Node {
         Ok(())
     }
 
+    /// A metric without labels.
+    ///
+    /// # Errors
+    /// The node does not answer, or has no such metric.
+    pub async fn metric(&self, name: &str) -> Result<f64> {
+        let text = reqwest::get(&self.metrics_url).await?.text().await?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        Ok(line.with_context(|| format!("no {name}"))?.trim().parse()?)
+    }
+
     /// What the node logged.
     pub fn log_text(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()

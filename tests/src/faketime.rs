@@ -2,16 +2,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use tempfile::TempDir;
+
+use crate::cluster::Node;
 
 /// Where Debian puts the library.
 const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 /// How far a clock may be from where it was set and still count as set, in seconds.
-const TOLERANCE: i64 = 60;
+const TOLERANCE_S: f64 = 60.0;
 /// How long a node may take to show its new clock.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
 
@@ -69,22 +70,19 @@ impl FakeTime {
     }
 }
 
-/// Waits until the node at `url` shows, in the `Date` of its answers, a clock this far off.
+/// Waits until the node shows, in its metrics, a clock this far off.
 ///
 /// # Errors
 /// It does not: then a test of what it does with such a clock would prove nothing.
-pub async fn seen(url: &str, seconds: i64) -> Result<()> {
+pub async fn seen(node: &Node, seconds: i64) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let answer = reqwest::get(format!("{url}/livez")).await?;
-        let date = answer.headers().get("date").context("no Date")?.to_str()?.to_owned();
-        let output = Command::new("date").args(["--utc", "+%s", "--date", &date]).output()?;
-        let shown: i64 = String::from_utf8(output.stdout)?.trim().parse()?;
-        let real = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())?;
-        if (shown - real - seconds).abs() <= TOLERANCE {
+        let shown = node.metric("hapax_wall_clock_seconds").await?;
+        let off = shown - SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64();
+        if (off - seconds as f64).abs() <= TOLERANCE_S {
             return Ok(());
         }
-        ensure!(begun.elapsed() < SEEN_WITHIN, "{url} shows {date}, which is {} s off", shown - real);
+        ensure!(begun.elapsed() < SEEN_WITHIN, "the clock of node {} is {off:.0} s off, not {seconds}", node.id);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

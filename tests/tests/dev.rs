@@ -144,6 +144,9 @@ fn a_local_cluster_lives_through_a_kill_and_a_restart() -> Result<()> {
     dev.signal(Signal::SIGINT)?;
     let status = dev.child.wait()?;
     ensure!(status.success(), "Ctrl-C ended it with {status}");
+    while let Ok(line) = dev.lines.recv_timeout(Duration::from_secs(1)) {
+        ensure!(!line.contains("is killed"), "{line}");
+    }
     ensure!(pids.iter().all(|pid| !alive(*pid)), "a node outlived its cluster");
 
     let mut dev = Dev::start(directory.path(), port)?;

@@ -106,7 +106,7 @@ async fn wall_clocks_that_jump_an_hour_lapse_nothing_and_elect_nobody() -> Resul
     let begun = Instant::now();
     for (node, seconds) in [(1, 3_600), (2, -3_600), (3, 3_600), (1, -3_600), (2, 3_600), (3, -3_600), (1, 0)] {
         time.set(node, seconds)?;
-        seen(&cluster.nodes[usize::try_from(node)? - 1].url, seconds).await?;
+        seen(&cluster.nodes[usize::try_from(node)? - 1], seconds).await?;
         let leader = cluster.leader().await?;
         for at in [leader, (leader + 1) % 3] {
             let other = nodes[at].claim(&Claim::of("jump/held")).await?;

@@ -169,6 +169,7 @@ impl RaftStateMachine<TypeConfig> for StateAdapter {
         let installed = tokio::task::spawn_blocking(move || snapshots.install(snapshot));
         installed.await.map_err(io::Error::other)??;
         (self.last_applied, self.membership) = decode_applied(&self.state.applied())?;
+        metrics::counter!("hapax_snapshots_installed_total").increment(1);
         self.observers.iter().for_each(|observer| observer.installed());
         Ok(())
     }

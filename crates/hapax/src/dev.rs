@@ -288,8 +288,10 @@ async fn stop(nodes: &mut [Node]) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     for node in nodes.iter_mut() {
-        node.signal(Signal::SIGKILL);
         if let Some(mut child) = node.child.take() {
+            output::line(&format!("Node {} did not stop in time and is killed; see {}", node.id, node.log.display()));
+            // It may have ended by itself meanwhile.
+            let _ = child.kill();
             let _ = child.wait();
         }
     }

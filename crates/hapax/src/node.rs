@@ -25,7 +25,7 @@ pub(crate) fn serve(file: &Path, options: ServeOptions) -> anyhow::Result<()> {
     config.auth.dev_token = options.dev_token;
     logging::init(config.log.format, &config.log.level);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
-    runtime.block_on(async move {
+    let served = runtime.block_on(async move {
         let until = async {
             if options.until_stdin_closes {
                 stdin_closed().await;
@@ -34,8 +34,10 @@ pub(crate) fn serve(file: &Path, options: ServeOptions) -> anyhow::Result<()> {
             }
         };
         serve::serve(config, until).await
-    })?;
-    Ok(())
+    });
+    // The node has stopped; what is left is a thread that reads standard input, which may never end.
+    runtime.shutdown_background();
+    Ok(served?)
 }
 
 async fn stdin_closed() {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use hapax_consensus::clock::{NodeClock, SystemClock};
 use hapax_consensus::series;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
@@ -52,6 +53,11 @@ pub(crate) async fn serve(
             }
         }
     });
-    let router = Router::new().route("/metrics", get(move || std::future::ready(handle.render())));
+    let render = move || {
+        // What this node believes the time is: operators compare nodes, and tests move it.
+        metrics::gauge!("hapax_wall_clock_seconds").set(SystemClock.wall_ms() as f64 / 1_000.0);
+        std::future::ready(handle.render())
+    };
+    let router = Router::new().route("/metrics", get(render));
     Connections::new(listener, SCRAPERS_MAX, timeouts).serve(router, stop).await;
 }
