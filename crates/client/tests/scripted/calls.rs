@@ -51,13 +51,15 @@ fn claim() -> Claim {
     Claim::new("default".parse().unwrap(), "k".parse().unwrap(), &request).unwrap()
 }
 
-/// The claim ids that were sent, which must all be the claim's.
+/// What was sent is the same each time, key and claim id above all, and the claim's own.
 fn assert_one_identity(node: &Node, claim: &Claim, times: usize) {
     let asked = node.asked();
     assert_eq!(asked.len(), times);
-    for request in asked {
+    for request in &asked {
         assert_eq!(request.line, "POST /v1/claims HTTP/1.1");
         assert_eq!(request.json()["claim_id"], claim.claim_id().to_string());
+        assert_eq!(request.json()["key"], "k");
+        assert_eq!(request.body, asked[0].body);
     }
 }
 
