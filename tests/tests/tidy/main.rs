@@ -4,6 +4,7 @@
 mod crates;
 mod docs;
 mod guarantees;
+mod operations;
 mod sources;
 
 use std::fs;
