@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use reqwest::{Client, StatusCode};
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Method, Response, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -14,6 +15,7 @@ const CALL_WITHIN: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone)]
 pub struct Caller {
     url: String,
+    token: String,
     http: Client,
 }
 
@@ -22,11 +24,24 @@ pub struct Caller {
 pub struct Answer {
     /// The status.
     pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
     /// The body; null where it was empty.
     pub body: Value,
 }
 
 impl Answer {
+    async fn read(sent: Response) -> Result<Self> {
+        let (status, headers) = (sent.status(), sent.headers().clone());
+        let bytes = sent.bytes().await?;
+        Ok(Self { status, headers, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+    }
+
+    /// A header as text; empty where it is absent.
+    pub fn header(&self, name: &str) -> &str {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    }
+
     /// A field of the body as text; empty where it is absent.
     pub fn text(&self, field: &str) -> &str {
         self.body[field].as_str().unwrap_or_default()
@@ -85,7 +100,34 @@ impl Caller {
     /// No HTTP client can be made.
     pub fn new(url: &str) -> Self {
         let http = Client::builder().timeout(CALL_WITHIN).build().expect("an HTTP client without TLS");
-        Self { url: url.to_owned(), http }
+        Self { url: url.to_owned(), token: "dev".to_owned(), http }
+    }
+
+    /// The same caller with another token.
+    #[must_use]
+    pub fn with_token(&self, token: impl Into<String>) -> Self {
+        Self { token: token.into(), ..self.clone() }
+    }
+
+    /// Sends a request as it is, with the caller's token.
+    ///
+    /// # Errors
+    /// No answer arrived, or not a whole one.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&str>,
+    ) -> Result<Answer> {
+        let mut request = self.http.request(method, format!("{}{path}", self.url)).bearer_auth(&self.token);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_owned());
+        }
+        Answer::read(request.send().await?).await
     }
 
     /// Sends a body to a path.
@@ -93,10 +135,8 @@ impl Caller {
     /// # Errors
     /// No answer arrived, or not a whole one.
     pub async fn post(&self, path: &str, body: &Value) -> Result<Answer> {
-        let sent = self.http.post(format!("{}{path}", self.url)).bearer_auth("dev").json(body).send().await?;
-        let status = sent.status();
-        let bytes = sent.bytes().await?;
-        Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+        let sent = self.http.post(format!("{}{path}", self.url)).bearer_auth(&self.token).json(body).send().await?;
+        Answer::read(sent).await
     }
 
     /// Gets a path.
@@ -104,10 +144,8 @@ impl Caller {
     /// # Errors
     /// No answer arrived, or not a whole one.
     pub async fn get(&self, path: &str) -> Result<Answer> {
-        let sent = self.http.get(format!("{}{path}", self.url)).bearer_auth("dev").send().await?;
-        let status = sent.status();
-        let bytes = sent.bytes().await?;
-        Ok(Answer { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+        let sent = self.http.get(format!("{}{path}", self.url)).bearer_auth(&self.token).send().await?;
+        Answer::read(sent).await
     }
 
     /// Claims.

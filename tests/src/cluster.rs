@@ -29,6 +29,8 @@ pub struct Options {
     pub raft: String,
     /// Lines for each node's `[limits]` section.
     pub limits: String,
+    /// Further sections for each node's configuration.
+    pub sections: String,
     /// A program and its arguments to run each node under; `{id}` stands for the node's id.
     pub under: Vec<String>,
     /// Environment of a node, by node id.
@@ -109,7 +111,7 @@ impl Cluster {
             let home = directory.path().join(format!("node-{id}"));
             fs::create_dir_all(&home)?;
             let (config, data, log) = (home.join("hapax.toml"), home.join("data"), home.join("hapax.log"));
-            let Options { raft, limits, .. } = &options;
+            let Options { raft, limits, sections, .. } = &options;
             let text = format!(
                 "[node]\nid = {id}\nregion = \"region-{id}\"\ndata_dir = \"{}\"\n\
                  [listen]\nclient = \"{client}\"\npeer = \"{peer}\"\nmetrics = \"{metrics}\"\n\
@@ -117,7 +119,10 @@ impl Cluster {
                  [raft]\n{raft}\n[limits]\n{limits}\n\
                  [bootstrap]\ntenant = \"dev\"\n\
                  [[bootstrap.namespaces]]\nname = \"default\"\n\
-                 [[bootstrap.namespaces]]\nname = \"takeover\"\non_lapse = \"takeover\"\n",
+                 [[bootstrap.namespaces]]\nname = \"takeover\"\non_lapse = \"takeover\"\n\
+                 [[bootstrap.namespaces]]\nname = \"ietf\"\nconflict_style = \"ietf\"\nattempts = \"explicit\"\n\
+                 transport_fields = [\"trace\"]\n\
+                 {sections}",
                 data.display(),
                 id == 1,
             );

@@ -30,7 +30,7 @@ async fn a_claim_is_synced_on_two_nodes_before_its_reply() -> Result<()> {
     );
     let under = under.split_whitespace().map(str::to_owned).collect();
     // Elections of a traced, slow process are not what this is about.
-    let raft = "heartbeat_ms = 500\nelection_min_ms = 2000\nelection_max_ms = 4000".to_owned();
+    let raft = "profile = \"wan\"".to_owned();
     let mut cluster = Cluster::start(Options { under, raft, ..Options::default() }).await?;
     let asked = cluster.leader().await?;
     let owner = format!("traced-{}", Uuid::new_v4());

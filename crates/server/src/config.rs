@@ -349,8 +349,8 @@ impl Default for LogSection {
     }
 }
 
-/// What a node says of itself; openraft's own chatter only where something is wrong.
-const DEFAULT_LEVEL: &str = "info,openraft=warn";
+/// What a node says of itself; what its libraries say only where something is wrong.
+const DEFAULT_LEVEL: &str = "info,openraft=warn,rocksdb=error";
 
 /// A node of the cluster as `cluster.peers` names it: `id=host:port`, and for people `@region` and `@client-url`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use hapax_api::Code;
 use http::header::{CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Version};
+use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::Semaphore;
 
@@ -71,13 +72,16 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 /// Reads a whole body of at most `most` bytes within `limit`.
 pub(crate) async fn read_body(body: Body, most: usize, limit: Duration) -> Result<Bytes, Refusal> {
+    let too_large = || Refusal::detail(Code::RequestTooLarge, format!("the body has more than {most} bytes"));
+    // What says itself that it is too large is not waited for.
+    if body.size_hint().lower() > most as u64 {
+        return Err(too_large());
+    }
     let collected = tokio::time::timeout(limit, Limited::new(body, most).collect()).await;
     match collected {
         Err(_) => Err(Refusal::new(Code::RequestTimeout)),
         Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(Refusal::detail(Code::RequestTooLarge, format!("the body has more than {most} bytes")))
-        }
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(Refusal::detail(Code::RequestInvalid, "the body ended early")),
     }
 }
