@@ -257,3 +257,35 @@ async fn the_documents_and_probes_are_served() -> Result<()> {
     }
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_sleep_through_renewals_and_hear_that_the_node_stops() -> Result<()> {
+    let mut cluster = Cluster::start(Options::default()).await?;
+    let nodes = cluster.callers();
+    let granted = nodes[0].claim(&Claim::of("wait/2")).await?;
+    let waiting: Vec<_> = (0..16)
+        .map(|_| {
+            let waiter = nodes[2].clone();
+            tokio::spawn(async move { waiter.claim(&Claim { wait_ms: 8_000, ..Claim::of("wait/2") }).await })
+        })
+        .collect();
+    let written = async || cluster.nodes[0].metric("hapax_log_written_bytes_total").await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let before = written().await?;
+    for _ in 0..20 {
+        let renewed = nodes[1].renew(granted.text("execution_id"), granted.epoch(), 60_000).await?;
+        ensure!(renewed.status == 200, "{renewed:?}");
+    }
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    // 20 renewals and some ticks; each waiter claiming again for each renewal would be 320 commands more.
+    let bytes = written().await? - before;
+    println!("{bytes} bytes written for 20 renewals");
+    ensure!(bytes < 20_000.0, "{bytes} bytes were written for 20 renewals");
+    let begun = Instant::now();
+    cluster.nodes[2].stop().await?;
+    ensure!(begun.elapsed() < Duration::from_secs(6), "waiters held the node up for {:?}", begun.elapsed());
+    for waiter in waiting {
+        expect(&waiter.await??, 202, "in_progress")?;
+    }
+    Ok(())
+}

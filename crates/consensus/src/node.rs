@@ -203,6 +203,11 @@ impl Node {
         self.0.tracker.waiters().subscribe(key)
     }
 
+    /// Milliseconds since this node last applied an entry: how old the lease time of a view may be.
+    pub fn since_applied_ms(&self) -> u64 {
+        self.0.tracker.since_applied_ms()
+    }
+
     /// Whether the cluster's life has begun, as applied here.
     pub fn is_bootstrapped(&self) -> bool {
         self.0.tracker.head().incarnation.0 != 0

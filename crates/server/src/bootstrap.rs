@@ -1,6 +1,7 @@
 //! The cluster's first commit: tenant, namespaces and first token, from the configuration of the one node that
 //! bootstraps. Afterwards this part of the configuration has no effect.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -25,10 +26,20 @@ const FIRST_CLIENT: &str = "operator";
 
 /// Checks what [`command`] and [`local_tokens`] will rely on.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    let mut names = BTreeSet::new();
     for namespace in &config.bootstrap.namespaces {
         if namespace.name.parse::<hapax_api::text::Namespace>().is_err() {
             return Err(wrong("bootstrap.namespaces", format!("{:?} is not a namespace name", namespace.name)));
         }
+        if !names.insert(&namespace.name) {
+            return Err(wrong("bootstrap.namespaces", format!("names {:?} twice", namespace.name)));
+        }
+    }
+    if config.auth.bootstrap_token.as_ref().is_some_and(|token| Token::parse(token.trim()).is_none()) {
+        return Err(wrong("auth.bootstrap_token", "is not a token hpx_<id>_<secret>".to_owned()));
+    }
+    if config.auth.dev_token && !config.listen.client.ip().is_loopback() {
+        return Err(wrong("listen.client", "must be a loopback address where the token dev is accepted".to_owned()));
     }
     if config.bootstrap.tenant.parse::<hapax_api::text::Namespace>().is_err() {
         return Err(wrong("bootstrap.tenant", format!("{:?} is not a tenant name", config.bootstrap.tenant)));
@@ -39,7 +50,11 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 /// The tokens that the configuration gives this node.
 pub(crate) fn local_tokens(config: &Config) -> Result<Vec<TokenRecord>, ConfigError> {
     let mut tokens = Vec::new();
+    let mut ids = BTreeSet::new();
     for section in &config.auth.tokens {
+        if !ids.insert(&section.id) {
+            return Err(wrong("auth.tokens", format!("has the id {:?} twice", section.id)));
+        }
         tokens.push(configured(section)?);
     }
     if config.auth.dev_token {
@@ -50,6 +65,15 @@ pub(crate) fn local_tokens(config: &Config) -> Result<Vec<TokenRecord>, ConfigEr
 
 fn configured(section: &TokenSection) -> Result<TokenRecord, ConfigError> {
     let refused = |reason: String| wrong("auth.tokens", format!("{}: {reason}", section.id));
+    // What a claim stores of its caller must be readable on the wire again.
+    if section.client.parse::<hapax_api::text::Label>().is_err() {
+        return Err(refused(format!("client {:?} is not 1 to 255 visible ASCII characters", section.client)));
+    }
+    for name in section.namespaces.iter().chain([&section.tenant]) {
+        if name.parse::<hapax_api::text::Namespace>().is_err() {
+            return Err(refused(format!("{name:?} is not a name")));
+        }
+    }
     let secret_hash = hapax_auth::parse_hash(&section.secret_sha256)
         .ok_or_else(|| refused("secret_sha256 is not 64 hexadecimal digits".to_owned()))?;
     let mut roles = Roles::default();

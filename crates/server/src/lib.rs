@@ -19,6 +19,7 @@ mod metrics;
 mod problem;
 mod routes;
 mod state;
+mod waits;
 
 pub mod doctor;
 pub mod logging;

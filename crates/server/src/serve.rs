@@ -10,6 +10,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hapax_consensus::bootstrap::BootstrapError;
 use hapax_consensus::clock::{NodeClock, SystemClock};
 use hapax_consensus::fatal::Fatal;
 use hapax_consensus::node::{Node, Seams, StartError};
@@ -23,6 +24,7 @@ use crate::auth::LocalTokens;
 use crate::config::{Config, ConfigError};
 use crate::http::{Connections, Gate, Timeouts, bind};
 use crate::state::{App, Shared};
+use crate::waits::Waits;
 use crate::{bootstrap, metrics, routes};
 
 /// How much longer than the longest wait a silent connection may stay.
@@ -43,6 +45,9 @@ pub enum ServeError {
     /// A listener, or a file of the node's own.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// The cluster was to be begun, and cannot be.
+    #[error("the cluster was not bootstrapped: {0}")]
+    Bootstrap(#[from] BootstrapError),
     /// The metrics recorder.
     #[error("metrics: {0}")]
     Metrics(String),
@@ -66,25 +71,25 @@ pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<()
         header_read: Duration::from_millis(config.limits.header_timeout_ms),
         idle: Duration::from_millis(config.limits.wait_ms) + config.request_timeout() + IDLE_BEYOND_WAIT,
     };
-    let app = app(&config, node.clone())?;
+    let app = app(&config, node.clone(), stop.clone())?;
     let router = routes::router(app, Gate::new(config.limits.requests));
     let connections = Connections::new(client_listener, config.limits.connections, timeouts);
     let clients = tokio::spawn(connections.serve(router, stop.clone()));
     let scrapes = tokio::spawn(metrics::serve(metrics_listener, recorder, timeouts, stop.clone()));
     tracing::info!(node = config.node.id, region = %config.node.region, client = %config.listen.client, "serving");
-    let begun = bootstrap::asked_for(&config).then(|| tokio::spawn(begin(config.clone(), node.clone())));
-    let ended = until_told(&node, until).await;
-    if let Some(begun) = begun {
-        begun.abort();
-    }
-    if let Err(fatal) = ended {
-        return Err(fatal);
-    }
+    until_told(&config, &node, until).await?;
     tracing::info!("stopping: no new work is taken");
     stop.cancel();
-    let _ = clients.await;
-    node.shutdown().await;
-    let _ = scrapes.await;
+    let stopped = async {
+        let _ = clients.await;
+        node.shutdown().await;
+        let _ = scrapes.await;
+    };
+    // What must not go on must not be drained either.
+    tokio::select! {
+        reason = node.fatal() => return Err(ServeError::Fatal(reason)),
+        () = stopped => {}
+    }
     tracing::info!("stopped");
     Ok(())
 }
@@ -101,7 +106,7 @@ async fn start(config: &Config) -> Result<Node, ServeError> {
     Ok(Node::start(node_config, Seams { clock, storage, dialer: TcpDialer, listener, fatal }).await?)
 }
 
-fn app(config: &Config, node: Node) -> Result<App, ServeError> {
+fn app(config: &Config, node: Node, stop: CancellationToken) -> Result<App, ServeError> {
     Ok(App(Arc::new(Shared {
         node,
         cluster: config.cluster.name.clone(),
@@ -109,38 +114,38 @@ fn app(config: &Config, node: Node) -> Result<App, ServeError> {
         tokens: LocalTokens::new(bootstrap::local_tokens(config)?),
         request_timeout: config.request_timeout(),
         body_timeout: Duration::from_millis(config.limits.body_timeout_ms),
+        waits: Waits::new(config.limits.requests / 2, stop),
     })))
 }
 
-/// Begins the cluster's life, once a quorum is there; does nothing where it has begun.
-async fn begin(config: Config, node: Node) {
-    if node.is_bootstrapped() {
-        return bootstrap::done(&config);
+/// Begins the cluster's life, once every peer is there; does nothing where it has begun.
+async fn begin(config: &Config, node: &Node) -> Result<(), ServeError> {
+    if !node.is_bootstrapped() {
+        let token = bootstrap::first_token(config)?;
+        let command = bootstrap::command(config, &token, rand::random(), SystemClock.wall_ms());
+        node.bootstrap(command).await?;
+        tracing::info!("the cluster is bootstrapped");
     }
-    let token = match bootstrap::first_token(&config) {
-        Ok(token) => token,
-        Err(error) => {
-            tracing::error!(%error, "the cluster cannot be bootstrapped without its first token");
-            return;
-        }
-    };
-    let wall_ms = SystemClock.wall_ms();
-    match node.bootstrap(bootstrap::command(&config, &token, rand::random(), wall_ms)).await {
-        Ok(_) => {
-            bootstrap::done(&config);
-            tracing::info!("the cluster is bootstrapped");
-        }
-        Err(error) => tracing::error!(%error, "the cluster was not bootstrapped"),
-    }
+    bootstrap::done(config);
+    Ok(())
 }
 
-async fn until_told(node: &Node, until: impl Future<Output = ()>) -> Result<(), ServeError> {
+/// Completes when the node is told to stop, and fails when it must: also where it was to begin a cluster and cannot,
+/// for it would never be of any use.
+async fn until_told(config: &Config, node: &Node, until: impl Future<Output = ()>) -> Result<(), ServeError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    let begun = async {
+        if bootstrap::asked_for(config) {
+            begin(config, node).await?;
+        }
+        std::future::pending().await
+    };
     tokio::select! {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
         () = until => Ok(()),
+        failed = begun => failed,
         reason = node.fatal() => Err(ServeError::Fatal(reason)),
     }
 }

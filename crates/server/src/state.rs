@@ -7,6 +7,7 @@ use hapax_api::Limits;
 use hapax_consensus::node::Node;
 
 use crate::auth::LocalTokens;
+use crate::waits::Waits;
 
 /// Shared by all requests.
 #[derive(Clone)]
@@ -22,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) request_timeout: Duration,
     /// What a body may take to arrive.
     pub(crate) body_timeout: Duration,
+    /// Where callers wait for changes.
+    pub(crate) waits: Waits,
 }
 
 impl std::ops::Deref for App {

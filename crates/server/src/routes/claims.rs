@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::State;
+use axum::extract;
 use axum::response::{IntoResponse, Response};
 use hapax_api::claim::{Claim, ClaimAnswer};
 use hapax_api::headers::{IDEMPOTENCY_KEY, IDEMPOTENCY_REPLAYED, idempotency_key};
@@ -13,7 +13,9 @@ use hapax_machine::Command;
 use hapax_machine::command;
 use hapax_machine::ids::{ClaimId, OperationKey};
 use hapax_machine::namespace::ConflictStyle;
+use hapax_machine::operation::State;
 use hapax_machine::outcome::{Answer, Outcome, Standing};
+use hapax_machine::read;
 use http::header::{LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::Instant;
@@ -23,12 +25,13 @@ use crate::auth::Caller;
 use crate::convert;
 use crate::problem::Refusal;
 use crate::state::App;
+use crate::waits::Woken;
 
 /// Longest pause that `Retry-After` asks for, in seconds.
 const RETRY_AFTER_SECONDS_MAX: u64 = 60;
 
 pub(super) async fn claim(
-    State(app): State<App>,
+    extract::State(app): extract::State<App>,
     caller: Caller,
     headers: HeaderMap,
     payload: Body,
@@ -56,39 +59,36 @@ fn command(app: &App, caller: &Caller, request: Claim) -> Result<command::Claim,
     Ok(convert::claim(caller.machine().clone(), &policy, request, ClaimId(claim_id), rand::random()))
 }
 
-/// Claims, and while another executor is at work and there is time left to wait, claims again when something changed.
+/// Claims, and while another executor is at work and there is time left to wait, claims again when that is over.
 async fn settle(app: &App, claim: command::Claim, until: Instant) -> Result<Outcome, Refusal> {
     let row = OperationKey::new(&claim.caller.tenant, &claim.internal_key);
     loop {
         // Subscribed before the claim is applied: a change in between is not missed.
-        let waits = until > Instant::now();
-        let changed = waits.then(|| app.node.subscribe(&row)).flatten();
+        let wait = app.waits.enter(until, || app.node.subscribe(&row));
         let deadline = Instant::now() + app.request_timeout;
         let outcome = app.node.propose(Command::Claim(claim.clone()), deadline).await?;
-        let Answer::InProgress(standing) = &outcome.answer else {
+        let (Answer::InProgress(standing), Some(mut wait)) = (&outcome.answer, wait) else {
             return Ok(outcome);
         };
-        let Some(mut changed) = changed else {
-            return Ok(outcome);
-        };
-        let wake = wake_at(standing, until);
-        tokio::select! {
-            () = changed.changed() => {}
-            () = tokio::time::sleep_until(wake) => {
-                if wake == until {
-                    return Ok(outcome);
-                }
+        let mut remaining = standing.lease_remaining_ms;
+        loop {
+            if wait.woken(remaining).await == Woken::Over {
+                return Ok(outcome);
+            }
+            // A renewal wakes every waiter too. Looking here, at what is applied on this node, only saves proposals
+            // that could learn nothing new; it answers nobody.
+            match still_executing(app, &claim, &row)? {
+                Some(left) => remaining = Some(left),
+                None => break,
             }
         }
     }
 }
 
-/// When to look again without having been told: a lease that is taken over ends without a change.
-fn wake_at(standing: &Standing, until: Instant) -> Instant {
-    match standing.lease_remaining_ms {
-        Some(remaining) => until.min(Instant::now() + Duration::from_millis(remaining.max(1))),
-        None => until,
-    }
+/// What is left of the lease under which the operation executes, as this node last saw it; `None` where it does not.
+fn still_executing(app: &App, claim: &command::Claim, row: &OperationKey) -> Result<Option<u64>, Refusal> {
+    let seen = read::by_key(&*app.node.local(), &claim.caller, row)?;
+    Ok(seen.filter(|seen| seen.state == State::Executing).and_then(|seen| seen.lease_remaining_ms))
 }
 
 fn answer(outcome: &Outcome) -> Result<Response, Refusal> {

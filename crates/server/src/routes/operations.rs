@@ -20,6 +20,7 @@ use crate::auth::Caller;
 use crate::convert;
 use crate::problem::Refusal;
 use crate::state::App;
+use crate::waits::Woken;
 
 /// RFC 7240's header; `http` has no constant for it.
 const PREFER: &str = "prefer";
@@ -49,28 +50,19 @@ pub(super) async fn get(
     let until = Instant::now() + Duration::from_millis(wait_ms);
     loop {
         // Subscribed before the read: a change in between is not missed.
-        let waits = known.is_some() && until > Instant::now();
-        let changed = waits.then(|| app.node.subscribe(&row)).flatten();
+        let wait = known.and_then(|_| app.waits.enter(until, || app.node.subscribe(&row)));
         let found = read(&app, &caller, &row, Some(&id)).await?;
         let unchanged =
             matches!((known, &found.tag), (Some(known), Some(tag)) if headers::none_match_names(known, tag));
         if !unchanged {
             return view(found);
         }
-        let Some(mut changed) = changed else {
-            return Ok(not_modified(&found));
+        let over = match wait {
+            Some(mut wait) => wait.woken(found.reading.lease_remaining_ms).await == Woken::Over,
+            None => true,
         };
-        let wake = found
-            .reading
-            .lease_remaining_ms
-            .map_or(until, |remaining| until.min(Instant::now() + Duration::from_millis(remaining.max(1))));
-        tokio::select! {
-            () = changed.changed() => {}
-            () = tokio::time::sleep_until(wake) => {
-                if wake == until {
-                    return Ok(not_modified(&found));
-                }
-            }
+        if over {
+            return Ok(not_modified(&found));
         }
     }
 }
@@ -90,7 +82,10 @@ async fn read(app: &App, caller: &Caller, row: &OperationKey, id: Option<&Operat
         Some(id) => read::by_id(&*guard, caller.machine(), id)?,
         None => read::by_key(&*guard, caller.machine(), row)?,
     };
-    let reading = found.ok_or_else(|| Refusal::new(Code::NotFound))?;
+    let mut reading = found.ok_or_else(|| Refusal::new(Code::NotFound))?;
+    // The state's lease time is that of the last entry; what passed since then is gone from the lease too.
+    let since = app.node.since_applied_ms();
+    reading.lease_remaining_ms = reading.lease_remaining_ms.map(|remaining| remaining.saturating_sub(since));
     let settled = reading.state == reading.record.state();
     let tag = settled.then(|| headers::etag(&convert::revision(reading.record.modified)));
     Ok(Tagged { reading, revision: guard.revision(), tag })
