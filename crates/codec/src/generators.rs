@@ -274,8 +274,8 @@ fn execution() -> impl Strategy<Value = Execution> {
 pub(crate) fn operation_record() -> impl Strategy<Value = OperationRecord> {
     let identity = (operation_id(), hash(), any::<bool>(), text(), text(), hash(), of(text()));
     let times = (number(), number(), of(number()), revision());
-    (identity, times, any::<bool>(), any::<(u32, u32)>(), execution()).prop_map(
-        |(identity, times, quarantined, counts, execution)| {
+    (identity, times, any::<bool>(), any::<(u32, u32)>(), of(hash()), execution()).prop_map(
+        |(identity, times, quarantined, counts, said, execution)| {
             let (mut id, key): (OperationId, [u8; 32]) = (identity.0, identity.1);
             if identity.2 {
                 id.hash.copy_from_slice(&key[..20]);
@@ -294,6 +294,7 @@ pub(crate) fn operation_record() -> impl Strategy<Value = OperationRecord> {
                 quarantined,
                 grants: counts.0,
                 evidence: counts.1,
+                said: said.map(ContentHash),
                 execution,
             }
         },

@@ -130,7 +130,8 @@ impl Membership {
             if nodes.last_key_value().is_some_and(|(last, _)| *last >= node) {
                 return Err(Error::Field("node"));
             }
-            let (addr, region, client_url) = (text(bytes, "addr")?, text(bytes, "region")?, text(bytes, "client_url")?);
+            let (addr, region, client_url) =
+                (text(bytes, "addr")?, text(bytes, "region")?, text(bytes, "client_url")?);
             nodes.insert(node, Member { addr, region, client_url });
         }
         Ok(Self { sets, nodes })

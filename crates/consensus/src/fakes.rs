@@ -103,6 +103,7 @@ pub(crate) fn executing(n: u64, epoch: u64, deadline: u64) -> OperationRecord {
         quarantined: false,
         grants: 1,
         evidence: 0,
+        said: None,
         execution,
     }
 }

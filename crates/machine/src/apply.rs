@@ -212,7 +212,7 @@ pub(crate) fn standing(operation: &OperationRecord, policy: &NamespaceRecord, no
         execution_id: execution.id,
         attempt: execution.attempt,
         state: execution.state,
-        lease_remaining_ms: running.then(|| execution.deadline.remaining_ms(now)),
+        lease_remaining_ms: running.then(|| execution.remaining_ms(now)),
         namespace: operation.namespace.clone(),
         conflict_style: policy.conflict_style,
     }

@@ -23,6 +23,8 @@
 //! |   | completed, failed | replay |
 //! | 6 | the attempt named is not the one due | `AttemptMismatch` |
 //!
+//! A lease granted at `now` ends at `now + lease_ms + 1`; why one more is told where leases are renewed.
+//!
 //! (2 and 3, message and capability, are another chapter of the protocol.)
 //!
 //! Invariants: a refusal writes nothing but the settling; every granted claim id stays known as long as its operation.
@@ -31,6 +33,7 @@ use crate::apply::{Step, not_about_an_operation, refused, standing};
 use crate::change::Change;
 use crate::command::Claim;
 use crate::ids::{Attempt, Birth, ContentHash, ExecutionId, OperationId, OperationKey, effect_key};
+use crate::lease::deadline;
 use crate::namespace::{Attempts, NamespaceRecord, OnLapse};
 use crate::operation::{Execution, ExecutionRecord, GrantRecord, OperationRecord, State};
 use crate::outcome::{Answer, Grant, Lease, Receipt, Refusal};
@@ -132,6 +135,7 @@ fn insert<V: View>(step: &mut Step<'_, V>, command: &Claim, policy: &NamespaceRe
         quarantined: false,
         grants: 1,
         evidence: 0,
+        said: None,
         execution: open(step, command, FIRST, request_hash(command)),
     };
     elect(step, &mut operation)
@@ -193,7 +197,7 @@ fn open<V: View>(step: &mut Step<'_, V>, command: &Claim, attempt: Attempt, cont
         claim_id: command.claim_id,
         request_hash: content,
         lease_epoch: step.head.grants.lease_epoch(),
-        deadline: step.now().after(command.lease_ms),
+        deadline: deadline(step.now(), command.lease_ms),
         renewed: false,
         sole_holder: true,
         report: None,
@@ -243,10 +247,7 @@ fn grant<V: View>(step: &Step<'_, V>, operation: &OperationRecord) -> Answer {
         execution_id: execution.id,
         attempt: execution.attempt,
         claim_id: execution.claim_id,
-        lease: Lease {
-            lease_epoch: execution.lease_epoch,
-            remaining_ms: execution.deadline.remaining_ms(step.now()),
-        },
+        lease: Lease { lease_epoch: execution.lease_epoch, remaining_ms: execution.remaining_ms(step.now()) },
         effect_key: effect_key(&operation.id, execution.attempt),
     })
 }

@@ -14,6 +14,10 @@
 //! | 3 | unknown, not_applied, but others held it too | kept, accepted, still unknown |
 //! | 4 | unknown | kept, and the outcome stands |
 //!
+//! **A duplicate changes nothing:** where only keeping is left to do, and the very same was the last thing kept, it gets
+//! the same answer and writes nothing. The same words in another state are no duplicate where they now decide or
+//! contradict. (REQUIREMENTS 49)
+//!
 //! Never gated by a lease or an authority epoch: the ex-owner regains nothing, it only tells. (REQUIREMENTS 51; seed 000)
 //! Invariant: a row of evidence is never changed or removed.
 
@@ -22,11 +26,12 @@ use alloc::string::String;
 use crate::apply::{Found, Step, not_about_an_operation};
 use crate::change::Change;
 use crate::command::{Caller, Evidence, Report, Resolve, ResultData};
-use crate::ids::{ClaimId, ClientId, ExecutionId, LeaseEpoch, Revision, WallTime};
+use crate::ids::{ClaimId, ClientId, ContentHash, ExecutionId, LeaseEpoch, Revision, WallTime};
 use crate::limits::EVIDENCE_PER_OPERATION;
 use crate::operation::{Definite, OperationRecord, State};
 use crate::outcome::{Answer, Refusal};
 use crate::report::{agrees, settle_outcome};
+use crate::state_hash::Canon;
 use crate::view::View;
 
 /// In which call something was said.
@@ -70,14 +75,6 @@ pub struct EvidenceRecord {
 }
 
 impl EvidenceRecord {
-    /// An owner's word of not_applied that could not stand alone.
-    pub(crate) fn said(source: Source, report: &Report, at: WallTime, operation: &OperationRecord) -> Self {
-        Self {
-            lease_epoch: Some(report.lease_epoch),
-            ..Self::new(source, &report.caller, Definite::NotApplied, &report.data, at, operation)
-        }
-    }
-
     fn new(
         source: Source,
         caller: &Caller,
@@ -101,24 +98,66 @@ impl EvidenceRecord {
             revision: operation.modified,
         }
     }
+}
 
-    /// A resolution's contradiction.
+/// Something said that may have to be kept, and the hash of all of it.
+pub(crate) struct Word {
+    record: EvidenceRecord,
+    content: ContentHash,
+}
+
+impl Word {
+    /// An owner's word of not_applied that cannot stand alone.
+    pub(crate) fn reported(command: &Report, at: WallTime, operation: &OperationRecord) -> Self {
+        let (caller, data) = (&command.caller, &command.data);
+        let record = EvidenceRecord {
+            lease_epoch: Some(command.lease_epoch),
+            ..EvidenceRecord::new(Source::Report, caller, Definite::NotApplied, data, at, operation)
+        };
+        Self::new(record, data)
+    }
+
+    /// A resolution.
     pub(crate) fn resolved(command: &Resolve, at: WallTime, found: &Found) -> Self {
-        Self {
+        let (caller, data) = (&command.caller, &command.data);
+        let record = EvidenceRecord {
             execution: command.execution_id,
             lease_epoch: Some(command.lease_epoch),
             proof: Some(command.proof.clone()),
-            ..Self::new(Source::Resolve, &command.caller, command.outcome, &command.data, at, &found.operation)
-        }
+            ..EvidenceRecord::new(Source::Resolve, caller, command.outcome, data, at, &found.operation)
+        };
+        Self::new(record, data)
     }
 
     fn late(command: &Evidence, at: WallTime, found: &Found) -> Self {
-        Self {
+        let (caller, data) = (&command.caller, &command.data);
+        let record = EvidenceRecord {
             execution: command.execution_id,
             claim_id: Some(command.claim_id),
             proof: command.proof.clone(),
-            ..Self::new(Source::Evidence, &command.caller, command.outcome, &command.data, at, &found.operation)
-        }
+            ..EvidenceRecord::new(Source::Evidence, caller, command.outcome, data, at, &found.operation)
+        };
+        Self::new(record, data)
+    }
+
+    /// What it met and when is not part of what was said.
+    fn new(record: EvidenceRecord, data: &ResultData) -> Self {
+        let mut canon = Canon::new(b"hapax/said/1");
+        canon.number(record.source as u64);
+        canon.number(u64::from(record.execution.slot.0));
+        canon.bytes(&record.execution.random);
+        canon.optional(record.claim_id.as_ref(), |canon, id| canon.bytes(&id.0));
+        canon.optional_number(record.lease_epoch.map(|epoch| epoch.0));
+        canon.text(record.client.as_str());
+        canon.number(record.outcome as u64);
+        canon.result_data(data);
+        canon.optional_text(record.proof.as_deref());
+        Self { record, content: ContentHash(canon.finish()) }
+    }
+
+    /// Whether the very same was the last thing kept.
+    fn is_duplicate(&self, operation: &OperationRecord) -> bool {
+        operation.said == Some(self.content)
     }
 }
 
@@ -129,17 +168,21 @@ pub(crate) fn evidence<V: View>(step: &mut Step<'_, V>, command: &Evidence) -> R
         _ => return Ok(not_about_an_operation(Refusal::NotFound)),
     };
     let now = step.now();
-    let kept = EvidenceRecord::late(command, step.wall(), &found);
+    let word = Word::late(command, step.wall(), &found);
     if let Some(stands) = &found.execution().outcome {
         if agrees(stands, command.outcome, &command.data) {
             return Ok(found.accepted(now));
         }
-        return Ok(contradict(step, &mut found, kept));
+        return Ok(contradict(step, &mut found, word));
     }
     let stands_alone = command.outcome != Definite::NotApplied || found.operation.execution.sole_holder;
+    let decides = found.operation.state() == State::Unknown && stands_alone;
+    if word.is_duplicate(&found.operation) && !decides {
+        return Ok(found.accepted(now));
+    }
     // Kept even where it decides: the record is where its proof can be read later.
-    keep(step, &mut found.operation, kept);
-    if found.operation.state() == State::Unknown && stands_alone {
+    keep(step, &mut found.operation, word);
+    if decides {
         settle_outcome(step, &mut found.operation, command.outcome, &command.data);
     }
     step.put(&mut found.operation);
@@ -147,20 +190,24 @@ pub(crate) fn evidence<V: View>(step: &mut Step<'_, V>, command: &Evidence) -> R
 }
 
 /// Keeps a contradiction and stops claims: the first outcome stands.
-pub(crate) fn contradict<V: View>(step: &mut Step<'_, V>, found: &mut Found, kept: EvidenceRecord) -> Answer {
-    found.operation.quarantined = true;
-    keep(step, &mut found.operation, kept);
-    step.put(&mut found.operation);
+pub(crate) fn contradict<V: View>(step: &mut Step<'_, V>, found: &mut Found, word: Word) -> Answer {
+    // Kept before the outcome stood it contradicted nothing yet: only under quarantine is it a duplicate.
+    if !(found.operation.quarantined && word.is_duplicate(&found.operation)) {
+        found.operation.quarantined = true;
+        keep(step, &mut found.operation, word);
+        step.put(&mut found.operation);
+    }
     found.refused(Refusal::OutcomeConflict)
 }
 
 /// Appends to the record; counts, but does not store, what exceeds the limit.
-pub(crate) fn keep<V: View>(step: &mut Step<'_, V>, operation: &mut OperationRecord, mut kept: EvidenceRecord) {
+pub(crate) fn keep<V: View>(step: &mut Step<'_, V>, operation: &mut OperationRecord, word: Word) {
     if operation.evidence < EVIDENCE_PER_OPERATION {
-        kept.revision = step.revision;
+        let kept = EvidenceRecord { revision: step.revision, ..word.record };
         step.rows.push(Change::Evidence(operation.key(), operation.id.birth, operation.evidence, kept));
     }
     operation.evidence = operation.evidence.saturating_add(1);
+    operation.said = Some(word.content);
 }
 
 /// Whether the caller's claim was granted on the execution it speaks about.

@@ -6,16 +6,20 @@ use crate::ids::{Birth, LeaseEpoch};
 /// Bits below the second in a floor; leaves 2^18 grants a second before the counter overtakes time.
 const FLOOR_SHIFT: u32 = 18;
 
+/// No floor is higher: half of what JSON numbers carry exactly, so that the other half is left to draw from.
+const FLOOR_MAX: u64 = 1 << 52;
+
 /// A counter in the replicated state that only grows; every node draws from it in apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct GrantCounter(pub u64);
 
 impl GrantCounter {
     /// Raises the counter to what a cluster that lost its past may not have reached: unix seconds · 2^18.
-    /// Stays below 2^53, what JSON numbers carry exactly, until the year 3058.
+    /// A wall clock beyond the year 2514 raises it no further than 2^52, so that no clock, however wrong, brings the counter
+    /// near 2^53, what JSON numbers carry exactly.
     #[must_use]
     pub fn raised_to(self, wall_ms: u64) -> Self {
-        let seconds = (wall_ms / 1_000).min(u64::MAX >> FLOOR_SHIFT);
+        let seconds = (wall_ms / 1_000).min(FLOOR_MAX >> FLOOR_SHIFT);
         Self(self.0.max(seconds << FLOOR_SHIFT))
     }
 
@@ -48,8 +52,18 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_stays_exact_in_json_until_3058() {
-        let year_3058_ms = 34_334_000_000 * 1_000;
-        assert!(GrantCounter::default().raised_to(year_3058_ms).0 < 1 << 53);
+    fn a_floor_follows_time_until_2514_and_then_stays() {
+        let year_2514_ms = 17_179_869_184 * 1_000;
+        assert_eq!(GrantCounter::default().raised_to(year_2514_ms - 1).0, FLOOR_MAX - (1 << FLOOR_SHIFT));
+        assert_eq!(GrantCounter::default().raised_to(year_2514_ms).0, FLOOR_MAX);
+    }
+
+    #[test]
+    fn no_wall_clock_uses_the_counter_up() {
+        for wall_ms in [u64::MAX, u64::MAX - 1, i64::MAX as u64, 1 << 53] {
+            let mut counter = GrantCounter::default().raised_to(wall_ms);
+            assert_eq!(counter.birth(), Birth(FLOOR_MAX + 1), "{wall_ms}");
+            assert!(counter.0 < 1 << 53, "{wall_ms}");
+        }
     }
 }

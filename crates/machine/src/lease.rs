@@ -1,7 +1,7 @@
 //! The lease: an owner extends it, time ends it.
 //!
 //! ```text
-//! executing --renew--> executing, deadline := max(old, now + lease_ms), same epoch
+//! executing --renew--> executing, deadline := max(old, now + lease_ms + 1), same epoch
 //! executing --lapse--> unknown, new epoch          (on_lapse = unknown)
 //! ```
 //!
@@ -18,13 +18,27 @@
 //!
 //! A lapse names the epoch and the deadline that the leader saw: a renewal or a takeover in between makes it moot, so a
 //! deposed leader's sweep can never end a live lease. Invariant: a deadline only moves forward under one epoch.
+//!
+//! **Why one millisecond more:** stamps are whole milliseconds, rounded down. Of a grant stamped 10 at 10.9 and a lapse
+//! stamped 12 at 12.0, the stamps say 2 ms and the owner had 1.1: up to a millisecond of a live lease would be cut off. A
+//! deadline is one millisecond further on, so an interval that is too long by less than that never ends a lease early.
+//! The owner is not told of it, because by its clock it may not have that millisecond.
 
 use crate::apply::{Step, not_about_an_operation};
 use crate::command::{Lapse, Renew};
+use crate::ids::LeaseTime;
 use crate::namespace::OnLapse;
 use crate::operation::State;
 use crate::outcome::{Answer, Lease, Refusal};
 use crate::view::View;
+
+/// What a deadline is later than its lease asks for, against stamps that are rounded down to whole milliseconds.
+pub(crate) const ROUNDING_MS: u64 = 1;
+
+/// When a lease of `lease_ms` ends that is granted or renewed at `now`.
+pub(crate) fn deadline(now: LeaseTime, lease_ms: u64) -> LeaseTime {
+    now.after(lease_ms).after(ROUNDING_MS)
+}
 
 pub(crate) fn renew<V: View>(step: &mut Step<'_, V>, command: &Renew) -> Result<Answer, V::Error> {
     let Some(mut found) = step.find(&command.caller, &command.execution_id)? else {
@@ -41,10 +55,14 @@ pub(crate) fn renew<V: View>(step: &mut Step<'_, V>, command: &Renew) -> Result<
     if execution.state != State::Executing || execution.lapsed(now) {
         return Ok(found.refused(Refusal::LeaseLost));
     }
-    execution.deadline = execution.deadline.max(now.after(command.lease_ms));
+    let (before, renewed) = (execution.deadline, execution.renewed);
+    execution.deadline = before.max(deadline(now, command.lease_ms));
     execution.renewed = true;
-    let lease = Lease { lease_epoch: execution.lease_epoch, remaining_ms: execution.deadline.remaining_ms(now) };
-    step.put(&mut found.operation);
+    let lease = Lease { lease_epoch: execution.lease_epoch, remaining_ms: execution.remaining_ms(now) };
+    // A second copy at the same instant, or a shorter lease than what is left, extends nothing and so changes nothing.
+    if !renewed || execution.deadline != before {
+        step.put(&mut found.operation);
+    }
     Ok(Answer::Renewed(lease))
 }
 

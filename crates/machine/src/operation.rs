@@ -27,6 +27,7 @@ use crate::ids::{
     Attempt, Birth, ClaimId, ClientId, ContentHash, CorrelationId, Digest, ExecutionId, InternalKey, LeaseEpoch,
     LeaseTime, NamespaceName, OperationId, OperationKey, Revision, TenantId, WallTime,
 };
+use crate::lease::ROUNDING_MS;
 use crate::namespace::OnLapse;
 
 /// The state of an operation, which is that of its newest execution.
@@ -142,6 +143,11 @@ impl Execution {
     pub fn lapsed(&self, now: LeaseTime) -> bool {
         self.state == State::Executing && now >= self.deadline
     }
+
+    /// Milliseconds of the lease left at `now`, never overstated: without the one that its deadline is rounded up by.
+    pub fn remaining_ms(&self, now: LeaseTime) -> u64 {
+        self.deadline.remaining_ms(now).saturating_sub(ROUNDING_MS)
+    }
 }
 
 /// The stored identity of an operation and its newest execution.
@@ -173,6 +179,8 @@ pub struct OperationRecord {
     pub grants: u32,
     /// The number of pieces of evidence kept about it, and not kept because there were too many.
     pub evidence: u32,
+    /// Everything that the last of them said: the same again is a duplicate, and changes nothing.
+    pub said: Option<ContentHash>,
     /// The newest execution.
     pub execution: Execution,
 }

@@ -70,7 +70,7 @@ fn reading(record: OperationRecord, policy: NamespaceRecord, result: Option<Body
     Reading {
         state,
         lease_epoch: (!lapsed).then_some(record.execution.lease_epoch),
-        lease_remaining_ms: running.then(|| record.execution.deadline.remaining_ms(now)),
+        lease_remaining_ms: running.then(|| record.execution.remaining_ms(now)),
         result,
         policy,
         record,

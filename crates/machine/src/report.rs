@@ -28,7 +28,7 @@ use alloc::string::String;
 use crate::apply::{Found, Step, not_about_an_operation};
 use crate::change::Change;
 use crate::command::{Report, ResultData};
-use crate::evidence::{EvidenceRecord, Source, keep};
+use crate::evidence::{Word, keep};
 use crate::ids::{ContentHash, WallTime};
 use crate::operation::{AcceptedReport, Definite, OperationRecord, OutcomeRecord, State, become_unknown, conclude};
 use crate::outcome::{Answer, Refusal};
@@ -68,9 +68,9 @@ fn accept<V: View>(step: &mut Step<'_, V>, command: &Report, found: &mut Found, 
     operation.execution.report = Some(this);
     match command.outcome {
         Some(Definite::NotApplied) if !operation.execution.sole_holder => {
-            let evidence = EvidenceRecord::said(Source::Report, command, step.wall(), operation);
+            let word = Word::reported(command, step.wall(), operation);
             become_unknown(operation, step.wall());
-            keep(step, operation, evidence);
+            keep(step, operation, word);
         }
         Some(outcome) => settle_outcome(step, operation, outcome, &command.data),
         None => become_unknown(operation, step.wall()),

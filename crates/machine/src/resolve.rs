@@ -7,7 +7,7 @@
 //! | # | condition | answer |
 //! |---|---|---|
 //! | 0 | absent, or another tenant's | `NotFound`; else settle |
-//! | 1 | an outcome stands: the same / a contradiction | accepted / kept, quarantined, `OutcomeConflict` |
+//! | 1 | an outcome stands: the same / a contradiction | accepted / kept unless it is the last said, quarantined, `OutcomeConflict` |
 //! | 2 | the epoch is not the current one | `LeaseStaleEpoch` |
 //! | 3 | still executing | `OperationExecuting` |
 //! | 4 | unknown | the outcome stands; the proof is kept |
@@ -17,7 +17,7 @@
 
 use crate::apply::{Step, not_about_an_operation};
 use crate::command::Resolve;
-use crate::evidence::{EvidenceRecord, contradict, keep};
+use crate::evidence::{Word, contradict, keep};
 use crate::operation::State;
 use crate::outcome::{Answer, Refusal};
 use crate::report::{agrees, settle_outcome};
@@ -28,12 +28,12 @@ pub(crate) fn resolve<V: View>(step: &mut Step<'_, V>, command: &Resolve) -> Res
         return Ok(not_about_an_operation(Refusal::NotFound));
     };
     let now = step.now();
-    let kept = EvidenceRecord::resolved(command, step.wall(), &found);
+    let word = Word::resolved(command, step.wall(), &found);
     if let Some(stands) = &found.execution().outcome {
         if agrees(stands, command.outcome, &command.data) {
             return Ok(found.accepted(now));
         }
-        return Ok(contradict(step, &mut found, kept));
+        return Ok(contradict(step, &mut found, word));
     }
     if command.lease_epoch != found.operation.execution.lease_epoch {
         return Ok(found.refused(Refusal::LeaseStaleEpoch));
@@ -41,7 +41,7 @@ pub(crate) fn resolve<V: View>(step: &mut Step<'_, V>, command: &Resolve) -> Res
     if found.operation.state() != State::Unknown {
         return Ok(found.refused(Refusal::OperationExecuting));
     }
-    keep(step, &mut found.operation, kept);
+    keep(step, &mut found.operation, word);
     settle_outcome(step, &mut found.operation, command.outcome, &command.data);
     step.put(&mut found.operation);
     Ok(found.accepted(now))

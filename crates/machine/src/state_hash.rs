@@ -200,6 +200,7 @@ fn operation(canon: &mut Canon, record: &OperationRecord) {
         quarantined,
         grants,
         evidence,
+        said,
         execution: newest,
     } = record;
     canon.number(u64::from(id.slot.0));
@@ -217,6 +218,7 @@ fn operation(canon: &mut Canon, record: &OperationRecord) {
     canon.flag(*quarantined);
     canon.number(u64::from(*grants));
     canon.number(u64::from(*evidence));
+    canon.optional(said.as_ref(), |canon, said| canon.bytes(&said.0));
     execution(canon, newest);
 }
 

@@ -4,14 +4,14 @@
 //! ```text
 //! operation = flags, slot, [hash, where it is not the internal key's first 20 bytes], birth, internal key, tenant,
 //!             namespace, digest, correlation id?, created, updated - created, modified, terminal - created?, grants,
-//!             evidence, execution
+//!             evidence, said?, execution
 //! execution = flags, id, attempt, state, owner, client, claim id, request hash, epoch - birth, deadline,
 //!             (report epoch - epoch, content)?, unknown since?, outcome?
 //! outcome   = flags, outcome, status code?, schema version?, result reference?, result digest?, external id?, reason?, at
 //! ```
 //!
-//! Flags of an operation, from the lowest: hash, correlation id, terminal, quarantined. Reserved, for fields to come: 4 superseded by
-//! another, 5 closed, 6 bound to authority epochs, 7 a second flag byte.
+//! Flags of an operation, from the lowest: hash, correlation id, terminal, quarantined, said. Reserved, for fields to come:
+//! 5 superseded by another, 6 closed, 7 a second flag byte (there: bound to authority epochs).
 //! Flags of an execution: renewed, sole holder, report, unknown since, outcome. Reserved: 5 reconciling or escalated, 6 opened by a
 //! capability, 7 a second flag byte.
 
@@ -36,10 +36,11 @@ impl Wire for OperationRecord {
             quarantined,
             grants,
             evidence,
+            said,
             execution,
         } = self;
         let own_hash = id.hash != prefix(internal_key);
-        put_flags(out, [own_hash, correlation_id.is_some(), terminal_at.is_some(), *quarantined]);
+        put_flags(out, [own_hash, correlation_id.is_some(), terminal_at.is_some(), *quarantined, said.is_some()]);
         id.slot.put(out);
         if own_hash {
             id.hash.put(out);
@@ -58,11 +59,12 @@ impl Wire for OperationRecord {
         }
         grants.put(out);
         evidence.put(out);
+        put_some(out, said.as_ref());
         put_execution(execution, id.birth.0, out);
     }
 
     fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
-        let [own_hash, correlation_id, terminal_at, quarantined] = from.flags("operation")?;
+        let [own_hash, correlation_id, terminal_at, quarantined, said] = from.flags("operation")?;
         let slot = Wire::get(from)?;
         let own_hash: Option<[u8; 20]> = from.get_if(own_hash)?;
         let birth = Wire::get(from)?;
@@ -78,6 +80,7 @@ impl Wire for OperationRecord {
         let modified = Wire::get(from)?;
         let terminal_at = if terminal_at { Some(WallTime(from.delta(created_at.0)?)) } else { None };
         let (grants, evidence) = (Wire::get(from)?, Wire::get(from)?);
+        let said = from.get_if(said)?;
         let execution = get_execution(from, id.birth.0)?;
         Ok(Self {
             id,
@@ -93,6 +96,7 @@ impl Wire for OperationRecord {
             quarantined,
             grants,
             evidence,
+            said,
             execution,
         })
     }

@@ -166,6 +166,7 @@ pub(super) fn operation() -> OperationRecord {
         quarantined: false,
         grants: 1,
         evidence: 0,
+        said: None,
         execution: Execution {
             id: execution_id(),
             attempt: Attempt(1),
@@ -214,6 +215,8 @@ pub(super) fn odd() -> OperationRecord {
     let mut record = completed();
     record.id.hash = bytes(0);
     record.quarantined = true;
+    record.evidence = 2;
+    record.said = Some(ContentHash(bytes(0xe0)));
     record.execution.renewed = true;
     record.execution.sole_holder = false;
     record.execution.lease_epoch = LeaseEpoch(GRANTS - 1);

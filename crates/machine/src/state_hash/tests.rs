@@ -104,6 +104,7 @@ fn operation_record() -> OperationRecord {
         quarantined: false,
         grants: 9,
         evidence: 10,
+        said: Some(ContentHash([11; 32])),
         execution: execution_record(),
     }
 }
@@ -139,7 +140,7 @@ const EXECUTION_CHANGES: [fn(&mut Execution); 26] = [
 
 #[test]
 fn every_field_of_an_operation_counts() {
-    let changes: [fn(&mut OperationRecord); 18] = [
+    let changes: [fn(&mut OperationRecord); 20] = [
         |it| it.id.slot = Slot(9),
         |it| it.id.hash = [9; 20],
         |it| it.id.birth = Birth(9),
@@ -158,6 +159,8 @@ fn every_field_of_an_operation_counts() {
         |it| it.quarantined = true,
         |it| it.grants = 8,
         |it| it.evidence = 9,
+        |it| it.said = None,
+        |it| it.said = Some(ContentHash([9; 32])),
     ];
     each_counts(&operation_record(), Change::Operation, &changes);
 }

@@ -198,14 +198,14 @@ fn the_state_hash_of_a_small_history_is_pinned() {
         hashes,
         [
             "73338f5e533785ad",
-            "7e289bf6095e8a8d",
-            "3a501b806b2b5355",
-            "2e5eb8f3aef5f9d6",
-            "9936a97a1d18dab0",
-            "eef634e7dcdd4676",
-            "5e7a760238536853",
-            "9100d8238bb81324",
-            "793016123f46c77f",
+            "a68502627244e317",
+            "795e4a1b60373312",
+            "8327241627d7061f",
+            "d2c5da1e0a4cdcba",
+            "eb28c1497b048bbe",
+            "bfa09c52cc348f17",
+            "16fd66fdd572df8f",
+            "edbc8552f1cee9ba",
         ]
     );
 }
@@ -233,6 +233,36 @@ fn position_and_time_are_part_of_a_history() {
     }
 }
 
+/// Everything that a piece of evidence says tells it from the one before; the very same is none.
+#[test]
+fn every_word_of_evidence_counts() {
+    let words: [fn(&mut Evidence); 9] = [
+        |told| told.outcome = Definite::Failed,
+        |told| told.proof = None,
+        |told| told.data.status_code = None,
+        |told| told.data.schema_version = None,
+        |told| told.data.result = None,
+        |told| told.data.result_ref = None,
+        |told| told.data.result_digest = None,
+        |told| told.data.external_id = None,
+        |told| told.data.reason = None,
+    ];
+    let (caller, execution_id, claim_id) = (caller("dev", "alice"), claim().execution_id, claim().claim_id);
+    let proof = Some("statement".into());
+    let base = Evidence { caller, execution_id, claim_id, outcome: Definite::Completed, data: data(), proof };
+    for (number, change) in words.iter().enumerate() {
+        let mut memory = started();
+        apply(&mut memory, 2, Command::Claim(claim()));
+        let first = apply(&mut memory, 3, Command::Evidence(base.clone()));
+        let (changes, again) = memory.apply(&head(3), &[at_any_time(Command::Evidence(base.clone()))]);
+        assert_eq!((changes.rows, &again[0].answer), (vec![], &first), "a duplicate");
+        let mut other = base.clone();
+        change(&mut other);
+        apply(&mut memory, 3, Command::Evidence(other));
+        assert_eq!(memory.evidence.len(), 2, "word {number}");
+    }
+}
+
 /// What exceeds the record's bound is counted, still quarantines, and is not stored.
 #[test]
 fn the_record_of_evidence_is_bounded() {
@@ -246,8 +276,11 @@ fn the_record_of_evidence_is_bounded() {
         data: ResultData::default(),
         proof: None,
     };
-    for _ in 0..EVIDENCE_PER_OPERATION + 3 {
+    for number in 0..EVIDENCE_PER_OPERATION + 3 {
+        let told = Evidence { proof: Some(number.to_string()), ..told.clone() };
         apply(&mut memory, 3, Command::Evidence(told.clone()));
+        // The same again is no further piece of evidence, kept or only counted.
+        apply(&mut memory, 3, Command::Evidence(told));
     }
     assert_eq!(memory.evidence.len(), EVIDENCE_PER_OPERATION as usize);
     assert_eq!(memory.operations[&row()].evidence, EVIDENCE_PER_OPERATION + 3);

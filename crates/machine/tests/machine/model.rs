@@ -123,6 +123,26 @@ struct Operation {
     tried: Vec<Tried>,
     quarantined: bool,
     evidence: usize,
+    /// The last of the evidence.
+    last: Option<Kept>,
+}
+
+/// What was said, by whom, about what and in which call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Kept {
+    execution: ExecutionId,
+    client: u8,
+    call: Call,
+    fact: Fact,
+    words: Words,
+}
+
+/// In which call something was said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Report(u64),
+    Evidence(ClaimId),
+    Resolve(u64),
 }
 
 /// All of it.
@@ -185,7 +205,7 @@ impl Model {
             stage,
             attempt: operation.tried.len() as u32,
             epoch: (!over).then_some(newest.epoch),
-            remaining_ms: runs.then(|| newest.deadline - self.now),
+            remaining_ms: runs.then(|| told(newest.deadline, self.now)),
             quarantined: operation.quarantined,
             evidence: operation.evidence,
             words: matches!(stage, Stage::Known(_)).then_some(newest.words),
@@ -204,7 +224,8 @@ impl Model {
             }
             self.drawn += 1;
             let (digest, quarantined) = (request.digest, false);
-            let fresh = Operation { digest, granted: Vec::new(), tried: Vec::new(), quarantined, evidence: 0 };
+            let fresh =
+                Operation { digest, granted: Vec::new(), tried: Vec::new(), quarantined, evidence: 0, last: None };
             self.operations.insert(key, fresh);
             return self.open(key, claim, request, id);
         };
@@ -256,9 +277,9 @@ impl Model {
         if one.stage != Stage::Executing || now >= one.deadline {
             return Said::Refused(Why::Lost);
         }
-        one.deadline = one.deadline.max(now + lease_ms);
+        one.deadline = one.deadline.max(now + lease_ms + 1);
         one.renewed = true;
-        Said::Renewed { epoch, remaining_ms: one.deadline - now }
+        Said::Renewed { epoch, remaining_ms: told(one.deadline, now) }
     }
 
     pub(crate) fn report(
@@ -294,7 +315,8 @@ impl Model {
             // One holder cannot speak for another.
             Some(Fact::NotApplied) if one.holders > 1 => {
                 one.stage = Stage::Unknown;
-                operation.evidence += 1;
+                let call = Call::Report(epoch);
+                operation.keep(Kept { execution: id, client: asker.client, call, fact: Fact::NotApplied, words });
             }
             Some(fact) => one.know(fact, words),
             None => one.stage = Stage::Unknown,
@@ -315,12 +337,17 @@ impl Model {
         if !own.any(|granted| granted.claim == claim && granted.request.client == asker.client) {
             return Said::Refused(Why::NotFound);
         }
-        if let Some(said) = operation.against_what_stands(at, fact, words) {
+        let kept = Kept { execution: id, client: asker.client, call: Call::Evidence(claim), fact, words };
+        if let Some(said) = operation.against_what_stands(at, kept) {
             return said;
         }
-        operation.evidence += 1;
+        let one = &operation.tried[at];
+        let counts = one.stage == Stage::Unknown && (fact != Fact::NotApplied || one.holders == 1);
+        if counts || operation.last != Some(kept) {
+            operation.keep(kept);
+        }
         let one = &mut operation.tried[at];
-        if one.stage == Stage::Unknown && (fact != Fact::NotApplied || one.holders == 1) {
+        if counts {
             one.know(fact, words);
         }
         Said::Accepted(one.stage)
@@ -328,7 +355,8 @@ impl Model {
 
     pub(crate) fn resolve(&mut self, asker: Asker, id: ExecutionId, epoch: u64, fact: Fact, words: Words) -> Said {
         let Some((operation, at)) = self.find(asker, &id) else { return Said::Refused(Why::NotFound) };
-        if let Some(said) = operation.against_what_stands(at, fact, words) {
+        let kept = Kept { execution: id, client: asker.client, call: Call::Resolve(epoch), fact, words };
+        if let Some(said) = operation.against_what_stands(at, kept) {
             return said;
         }
         let one = &mut operation.tried[at];
@@ -339,7 +367,7 @@ impl Model {
             return Said::Refused(Why::Executing);
         }
         one.know(fact, words);
-        operation.evidence += 1;
+        operation.keep(kept);
         Said::Accepted(Stage::Known(fact))
     }
 
@@ -388,7 +416,7 @@ impl Model {
             client: request.client,
             claim,
             epoch,
-            deadline: now + request.lease_ms,
+            deadline: now + request.lease_ms + 1,
             renewed: false,
             report: None,
             words: Words::default(),
@@ -404,7 +432,7 @@ impl Model {
         let one = operation.tried.last_mut().expect("a takeover follows a grant");
         one.holders += 1;
         (one.client, one.claim, one.epoch) = (request.client, claim, epoch);
-        (one.deadline, one.renewed) = (now + request.lease_ms, false);
+        (one.deadline, one.renewed) = (now + request.lease_ms + 1, false);
         operation.grant(now)
     }
 }
@@ -420,19 +448,26 @@ impl Operation {
             execution: newest.id,
             attempt: self.tried.len() as u32,
             epoch: newest.epoch,
-            remaining_ms: newest.deadline - now,
+            remaining_ms: told(newest.deadline, now),
         }
     }
 
     /// Evidence and resolve look at their execution's standing outcome first.
-    fn against_what_stands(&mut self, at: usize, fact: Fact, words: Words) -> Option<Said> {
+    fn against_what_stands(&mut self, at: usize, kept: Kept) -> Option<Said> {
         let Stage::Known(stands) = self.tried[at].stage else { return None };
-        if stands == fact && self.tried[at].words.fits(words) {
+        if stands == kept.fact && self.tried[at].words.fits(kept.words) {
             return Some(Said::Accepted(self.newest().stage));
         }
-        self.quarantined = true;
-        self.evidence += 1;
+        if !self.quarantined || self.last != Some(kept) {
+            self.quarantined = true;
+            self.keep(kept);
+        }
         Some(Said::Refused(Why::Conflict))
+    }
+
+    fn keep(&mut self, kept: Kept) {
+        self.evidence += 1;
+        self.last = Some(kept);
     }
 }
 
@@ -453,5 +488,10 @@ impl Words {
 }
 
 fn left(one: &Tried, now: u64) -> Option<u64> {
-    (now < one.deadline).then(|| one.deadline - now)
+    (now < one.deadline).then(|| told(one.deadline, now))
+}
+
+/// DESIGN §3: deadlines are a millisecond late for the sake of rounded stamps; nobody is told of that one.
+fn told(deadline: u64, now: u64) -> u64 {
+    deadline - now - 1
 }

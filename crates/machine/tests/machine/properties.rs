@@ -25,12 +25,48 @@ use crate::model::{Asker, Fact, Model, Policy, Request, Said, Sight, Stage, Why,
 /// One thing that happens; references are resolved against the model when it does.
 #[derive(Debug, Clone)]
 enum Step {
-    Claim { who: u8, key: u8, claim: u8, digest: u8, lease: u64, attempt: Option<u32> },
-    Renew { who: u8, execution: usize, epoch: Epoch, lease: u64 },
-    Report { who: u8, execution: usize, epoch: Epoch, said: Option<Fact>, words: Words },
-    Evidence { who: u8, execution: usize, claim: u8, fact: Fact, words: Words },
-    Resolve { who: u8, execution: usize, epoch: Epoch, fact: Fact, words: Words },
-    Lapse { key: u8, epoch: Epoch, deadline_off: u64 },
+    Claim {
+        who: u8,
+        key: u8,
+        claim: u8,
+        digest: u8,
+        lease: u64,
+        attempt: Option<u32>,
+    },
+    Renew {
+        who: u8,
+        execution: usize,
+        epoch: Epoch,
+        lease: u64,
+    },
+    Report {
+        who: u8,
+        execution: usize,
+        epoch: Epoch,
+        said: Option<Fact>,
+        words: Words,
+    },
+    Evidence {
+        who: u8,
+        execution: usize,
+        claim: u8,
+        fact: Fact,
+        words: Words,
+    },
+    Resolve {
+        who: u8,
+        execution: usize,
+        epoch: Epoch,
+        fact: Fact,
+        words: Words,
+    },
+    Lapse {
+        key: u8,
+        epoch: Epoch,
+        deadline_off: u64,
+    },
+    /// The last thing that was asked, again.
+    Again,
     Pass(u64),
     Elect,
     OldStamp,
@@ -43,6 +79,17 @@ enum Epoch {
     Before,
     After,
     First,
+}
+
+/// What is asked by a step, by name.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    Claim { who: u8, key: u8, claim: u8, request: Request, id: ExecutionId },
+    Renew { who: u8, id: ExecutionId, epoch: u64, lease_ms: u64 },
+    Report { who: u8, id: ExecutionId, epoch: u64, said: Option<Fact>, words: Words },
+    Evidence { who: u8, id: ExecutionId, claim: u8, fact: Fact, words: Words },
+    Resolve { who: u8, id: ExecutionId, epoch: u64, fact: Fact, words: Words },
+    Lapse { key: u8, epoch: u64, deadline: u64 },
 }
 
 /// A step, whether it shares an entry with the one before, and whether it comes after its time.
@@ -87,6 +134,7 @@ fn steps() -> impl Strategy<Value = Step> {
             .prop_map(|(who, execution, epoch, fact, words)| Step::Resolve { who, execution, epoch, fact, words }),
         1 => (0..2u8, epochs(), prop_oneof![3 => Just(0u64), 1 => Just(1u64)])
             .prop_map(|(key, epoch, deadline_off)| Step::Lapse { key, epoch, deadline_off }),
+        4 => Just(Step::Again),
         3 => (1..250u64).prop_map(Step::Pass),
         1 => Just(Step::Elect),
         1 => Just(Step::OldStamp),
@@ -165,6 +213,7 @@ struct Run {
     lead: u64,
     index: u64,
     calls: u64,
+    last: Option<Asked>,
     batch: Vec<(Envelope, Said)>,
     log: Vec<(EntryHead, Vec<Envelope>)>,
     answers: Vec<Said>,
@@ -180,6 +229,7 @@ impl Run {
             lead: 0,
             index: 1,
             calls: 0,
+            last: None,
             batch: Vec::new(),
             log: Vec::new(),
             answers: Vec::new(),
@@ -201,7 +251,9 @@ impl Run {
                 }
                 let late = late && self.model.now() > 0;
                 let not_after = LeaseTime(if late { self.model.now() - 1 } else { self.model.now() });
-                let (command, said) = self.ask(step, late);
+                let Some(asked) = self.asked(step) else { return Ok(()) };
+                self.last = Some(asked);
+                let (command, said) = self.ask(asked, late);
                 self.batch.push((Envelope { not_after, command }, said));
                 return Ok(());
             }
@@ -249,64 +301,68 @@ impl Run {
         Ok(())
     }
 
-    fn ask(&mut self, step: Step, late: bool) -> (Command, Said) {
-        // A late command must leave the model alone: it is asked of a copy, for its references only.
-        let before = late.then(|| self.model.clone());
-        let (command, said) = self.ask_in_time(step);
-        match before {
-            Some(before) => {
-                self.model = before;
-                (command, Said::TooLate)
-            }
-            None => (command, said),
-        }
+    fn ask(&mut self, asked: Asked, late: bool) -> (Command, Said) {
+        // A late command must leave the model alone.
+        let said = if late { Said::TooLate } else { self.model_says(asked) };
+        (command(asked), said)
     }
 
-    fn ask_in_time(&mut self, step: Step) -> (Command, Said) {
-        match step {
+    /// A step with its references resolved; `None` for the same again where nothing was asked yet.
+    fn asked(&mut self, step: Step) -> Option<Asked> {
+        Some(match step {
             Step::Claim { who, key, claim, digest, lease, attempt } => {
-                self.calls += 1;
-                let execution_id = ExecutionId { slot: Slot(7), random: bytes16(self.calls) };
-                let (caller, asker, lease_ms) = (credential(who), asker(who), lease * 100);
-                let request = Request { client: asker.client, digest, lease_ms, attempt };
-                let said = self.model.claim(asker, key, claim_id(claim), request, execution_id);
-                (claim_command(caller, key, claim, &request, execution_id), said)
+                let request = Request { client: asker(who).client, digest, lease_ms: lease * 100, attempt };
+                Asked::Claim { who, key, claim, request, id: self.drawn() }
             }
             Step::Renew { who, execution, epoch, lease } => {
-                let (execution_id, epoch) = self.named(execution, epoch);
-                let said = self.model.renew(asker(who), execution_id, epoch, lease * 100);
-                let (caller, lease_epoch, lease_ms) = (credential(who), LeaseEpoch(epoch), lease * 100);
-                (Command::Renew(Renew { caller, execution_id, lease_epoch, lease_ms }), said)
+                let (id, epoch) = self.named(execution, epoch);
+                Asked::Renew { who, id, epoch, lease_ms: lease * 100 }
             }
             Step::Report { who, execution, epoch, said, words } => {
-                let (execution_id, epoch) = self.named(execution, epoch);
-                let answer = self.model.report(asker(who), execution_id, epoch, said, words);
-                let (caller, lease_epoch, outcome) = (credential(who), LeaseEpoch(epoch), said.map(definite));
-                (Command::Report(Report { caller, execution_id, lease_epoch, outcome, data: data(words) }), answer)
+                let (id, epoch) = self.named(execution, epoch);
+                Asked::Report { who, id, epoch, said, words }
             }
             Step::Evidence { who, execution, claim, fact, words } => {
-                let (execution_id, _) = self.named(execution, Epoch::Current);
-                let said = self.model.evidence(asker(who), execution_id, claim_id(claim), fact, words);
-                let (caller, claim_id, outcome) = (credential(who), claim_id(claim), definite(fact));
-                let command = Evidence { caller, execution_id, claim_id, outcome, data: data(words), proof: None };
-                (Command::Evidence(command), said)
+                let (id, _) = self.named(execution, Epoch::Current);
+                Asked::Evidence { who, id, claim, fact, words }
             }
             Step::Resolve { who, execution, epoch, fact, words } => {
-                let (execution_id, epoch) = self.named(execution, epoch);
-                let said = self.model.resolve(asker(who), execution_id, epoch, fact, words);
-                let (caller, lease_epoch, outcome) = (credential(who), LeaseEpoch(epoch), definite(fact));
-                let (data, proof) = (data(words), "seen".into());
-                (Command::Resolve(Resolve { caller, execution_id, lease_epoch, outcome, data, proof }), said)
+                let (id, epoch) = self.named(execution, epoch);
+                Asked::Resolve { who, id, epoch, fact, words }
             }
             Step::Lapse { key, epoch, deadline_off } => {
                 let (stored, deadline) = self.model.stored(key).unwrap_or_default();
-                let (epoch, deadline) = (epoch_of(epoch, stored), deadline + deadline_off);
-                let said = self.model.lapse(key, epoch, deadline);
-                let operation = OperationKey::new(&credential(0).tenant, &internal_key(key));
-                let (lease_epoch, deadline) = (LeaseEpoch(epoch), LeaseTime(deadline));
-                (Command::Lapse(Lapse { operation, lease_epoch, deadline }), said)
+                Asked::Lapse { key, epoch: epoch_of(epoch, stored), deadline: deadline + deadline_off }
             }
+            Step::Again => match self.last? {
+                // Whoever proposes a claim draws an id for it, for a retry as well.
+                Asked::Claim { who, key, claim, request, .. } => {
+                    Asked::Claim { who, key, claim, request, id: self.drawn() }
+                }
+                asked => asked,
+            },
             Step::Pass(_) | Step::Elect | Step::OldStamp => unreachable!("time is not a command"),
+        })
+    }
+
+    fn drawn(&mut self) -> ExecutionId {
+        self.calls += 1;
+        ExecutionId { slot: Slot(7), random: bytes16(self.calls) }
+    }
+
+    fn model_says(&mut self, asked: Asked) -> Said {
+        let model = &mut self.model;
+        match asked {
+            Asked::Claim { who, key, claim, request, id } => {
+                model.claim(asker(who), key, claim_id(claim), request, id)
+            }
+            Asked::Renew { who, id, epoch, lease_ms } => model.renew(asker(who), id, epoch, lease_ms),
+            Asked::Report { who, id, epoch, said, words } => model.report(asker(who), id, epoch, said, words),
+            Asked::Evidence { who, id, claim, fact, words } => {
+                model.evidence(asker(who), id, claim_id(claim), fact, words)
+            }
+            Asked::Resolve { who, id, epoch, fact, words } => model.resolve(asker(who), id, epoch, fact, words),
+            Asked::Lapse { key, epoch, deadline } => model.lapse(key, epoch, deadline),
         }
     }
 
@@ -349,6 +405,34 @@ fn credential(who: u8) -> Caller {
 
 fn asker(who: u8) -> Asker {
     Asker { client: if who < 3 { who } else { 0 }, reaches: who < 3 }
+}
+
+fn command(asked: Asked) -> Command {
+    match asked {
+        Asked::Claim { who, key, claim, request, id } => claim_command(credential(who), key, claim, &request, id),
+        Asked::Renew { who, id, epoch, lease_ms } => {
+            let (caller, lease_epoch) = (credential(who), LeaseEpoch(epoch));
+            Command::Renew(Renew { caller, execution_id: id, lease_epoch, lease_ms })
+        }
+        Asked::Report { who, id, epoch, said, words } => {
+            let (caller, lease_epoch, outcome) = (credential(who), LeaseEpoch(epoch), said.map(definite));
+            Command::Report(Report { caller, execution_id: id, lease_epoch, outcome, data: data(words) })
+        }
+        Asked::Evidence { who, id, claim, fact, words } => {
+            let (caller, claim_id, outcome) = (credential(who), claim_id(claim), definite(fact));
+            let data = data(words);
+            Command::Evidence(Evidence { caller, execution_id: id, claim_id, outcome, data, proof: None })
+        }
+        Asked::Resolve { who, id, epoch, fact, words } => {
+            let (caller, lease_epoch, outcome) = (credential(who), LeaseEpoch(epoch), definite(fact));
+            let (data, proof) = (data(words), "seen".into());
+            Command::Resolve(Resolve { caller, execution_id: id, lease_epoch, outcome, data, proof })
+        }
+        Asked::Lapse { key, epoch, deadline } => {
+            let operation = OperationKey::new(&credential(0).tenant, &internal_key(key));
+            Command::Lapse(Lapse { operation, lease_epoch: LeaseEpoch(epoch), deadline: LeaseTime(deadline) })
+        }
+    }
 }
 
 fn claim_command(caller: Caller, key: u8, claim: u8, request: &Request, execution_id: ExecutionId) -> Command {

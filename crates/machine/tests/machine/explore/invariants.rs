@@ -63,7 +63,7 @@ fn one_consequential_execution(step: &Step<'_>) -> bool {
 
 fn one_entitled_holder(step: &Step<'_>) -> bool {
     let ghost = &step.after.ghost;
-    ghost.calls.iter().filter(|call| call.until_ms > ghost.real_ms).count() <= 1
+    ghost.calls.iter().filter(|call| call.until > ghost.real).count() <= 1
 }
 
 fn terminal_stays(step: &Step<'_>) -> bool {
@@ -91,17 +91,16 @@ fn unknown_stays(step: &Step<'_>) -> bool {
     })
 }
 
-/// The same command at once again, as a retry or a second copy: same state, and a success stays a success.
+/// The same command at once again, as a retry or a second copy: the same answer, and not a row written.
 fn repetition_is_idle(step: &Step<'_>) -> bool {
-    let Some((again, memory)) = &step.again else { return true };
+    let Some((again, rows)) = &step.again else { return true };
     let first = step.answer.as_ref();
     let same_answer = first == Some(again) || matches!(first, Some(Answer::Lapsed { .. }));
-    let after = step.after.operation().map(bare);
-    same_answer && memory.operations.get(&super::world::row()).map(bare) == after
+    same_answer && *rows == 0
 }
 
 fn live_leases_stay(step: &Step<'_>) -> bool {
-    let live = step.before.ghost.live_until_ms > step.before.ghost.real_ms;
+    let live = step.before.ghost.live_until > step.before.ghost.real;
     executions(step).is_none_or(|(before, after)| {
         let reported = after.report.is_some();
         let ended = after.state == State::Unknown && !reported || before.lease_epoch != after.lease_epoch;
@@ -219,9 +218,15 @@ fn evidence_is_ones_own(step: &Step<'_>) -> bool {
     call.epoch != 0 && attempt == Some(call.attempt) && CALLS[number] == told.caller.client.as_str()
 }
 
-/// The record without what every write touches, and without the number of things said.
+/// The record without what every write touches, and without what was said.
 fn bare(operation: &OperationRecord) -> OperationRecord {
-    OperationRecord { updated_at: WallTime(0), modified: Revision::default(), evidence: 0, ..operation.clone() }
+    OperationRecord {
+        updated_at: WallTime(0),
+        modified: Revision::default(),
+        evidence: 0,
+        said: None,
+        ..operation.clone()
+    }
 }
 
 /// What an exploration must have met, or it proved nothing.

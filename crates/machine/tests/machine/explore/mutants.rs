@@ -26,7 +26,7 @@ const HONEST: Setting = Setting { on_lapse: OnLapse::Unknown, manners: Manners::
 const HONEST_TAKEOVER: Setting = Setting { on_lapse: OnLapse::Takeover, manners: Manners::Honest };
 
 /// All of them; every promise is broken by at least one.
-pub(super) const MUTANTS: [Mutant; 24] = [
+pub(super) const MUTANTS: [Mutant; 25] = [
     mutant("unknown re-opens the gate", "at most one consequential execution", HONEST, unknown_is_not_applied),
     mutant("any holder's not_applied stands", "at most one consequential execution", HONEST_TAKEOVER, all_are_sole),
     mutant(
@@ -48,6 +48,7 @@ pub(super) const MUTANTS: [Mutant; 24] = [
         unknown_is_not_applied,
     ),
     mutant("a retried claim gets another epoch", "a repeated command changes nothing", UNKNOWN, claim_draws_again),
+    mutant("evidence is kept again", "a repeated command changes nothing", UNKNOWN, kept_again),
     mutant("an election counts a gap", "a live lease never ends early", UNKNOWN, election_counts_a_gap),
     mutant("a lease ends a moment early", "a live lease never ends early", UNKNOWN, early_lapse),
     mutant("the attempt jumps", "attempts grow by one, out of not_applied only", UNKNOWN, attempt_jumps),
@@ -228,6 +229,12 @@ fn claim_draws_again(memory: &Memory, entry: &EntryHead, envelope: &Envelope) ->
         changes.rows.push(hapax_machine::Change::Operation(operation));
     }
     (changes, outcome)
+}
+
+fn kept_again(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
+    lied_to(memory, entry, envelope, |memory, _| {
+        memory.operations.values_mut().for_each(|operation| operation.said = None);
+    })
 }
 
 fn election_counts_a_gap(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {

@@ -15,10 +15,12 @@ use hapax_machine::outcome::{Answer, Outcome};
 
 use crate::memory::{Memory, bytes16, caller, entry, namespace};
 
-/// The length of every lease, in ticks of a millisecond.
-const LEASE_MS: u64 = 2;
-/// Real time ends here.
-const REAL_END_MS: u64 = 3;
+/// Real time passes in steps of half a millisecond, so that stamps are rounded.
+const STEPS_PER_MS: u64 = 2;
+/// The length of every lease, in milliseconds.
+const LEASE_MS: u64 = 1;
+/// Real time ends here, in steps.
+const REAL_END: u64 = 4;
 /// Leaders there may be.
 const TERMS: u64 = 2;
 /// Attempts there may be: the first that must not be followed, and the one that follows it.
@@ -55,7 +57,7 @@ pub(super) struct Call {
     /// The attempt it was granted.
     pub(super) attempt: u32,
     /// Until when, in real time, its holder believes to be entitled.
-    pub(super) until_ms: u64,
+    pub(super) until: u64,
     /// Whether it caused its effect.
     pub(super) effect: bool,
     /// Whether it has said, or it was proven, that it never will.
@@ -65,14 +67,14 @@ pub(super) struct Call {
 /// What an observer outside knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Ghost {
-    pub(super) real_ms: u64,
+    pub(super) real: u64,
     /// When the current leadership began.
-    pub(super) led_since_ms: u64,
+    pub(super) led_since: u64,
     pub(super) calls: [Call; CALLS.len()],
     /// The highest epoch ever seen.
     pub(super) top_epoch: u64,
     /// The real time before which the newest grant or renewal must not end: when it was asked for, and its length.
-    pub(super) live_until_ms: u64,
+    pub(super) live_until: u64,
     /// A proof that the newest attempt had no effect and never will, not yet delivered: the epoch it was read under.
     pub(super) proof_epoch: u64,
     pub(super) proof_attempt: u32,
@@ -140,8 +142,8 @@ pub(super) struct Step<'w> {
     pub(super) answer: Option<Answer>,
     /// Rows written.
     pub(super) rows: usize,
-    /// What the same command came to at once again, where the first one wrote anything.
-    pub(super) again: Option<(Answer, Memory)>,
+    /// What the same command came to at once again, where the first one wrote anything, and the rows it then wrote.
+    pub(super) again: Option<(Answer, usize)>,
 }
 
 impl Setting {
@@ -169,7 +171,7 @@ impl World {
         let mut actions = Vec::new();
         // Time is of no consequence any more once nothing can end by it.
         let over = self.operation().is_some_and(|operation| operation.execution.state.is_terminal());
-        if self.ghost.real_ms < REAL_END_MS && !over {
+        if self.ghost.real < REAL_END && !over {
             actions.push(Action::Pass);
         }
         // Leaders come and go where anything may be said; where effects are looked at, one of them measures all time.
@@ -307,15 +309,15 @@ impl World {
         let (mut answer, mut rows, mut again) = (None, 0, None);
         match action {
             Action::Pass => {
-                after.ghost.real_ms += 1;
+                after.ghost.real += 1;
                 if setting.manners == Manners::Honest {
-                    let head = self.head(self.memory.head.clocks.term, after.ghost.real_ms);
+                    let head = self.head(self.memory.head.clocks.term, after.ghost.real / STEPS_PER_MS);
                     let (changes, _) = rules(&after.memory, &head, &tick());
                     after.memory.commit(changes);
                 }
             }
             Action::Elect => {
-                after.ghost.led_since_ms = after.ghost.real_ms;
+                after.ghost.led_since = after.ghost.real;
                 let head = self.head(self.memory.head.clocks.term + 1, 0);
                 let (changes, _) = rules(&after.memory, &head, &tick());
                 after.memory.commit(changes);
@@ -323,20 +325,20 @@ impl World {
             Action::Effect(call) => after.ghost.calls[*call].effect = true,
             Action::Prove => after.ghost.prove(self.operation().expect("only offered where there is one")),
             Action::Apply { command, not_after, old_stamp } => {
-                let lead = if *old_stamp { 0 } else { self.ghost.real_ms - self.ghost.led_since_ms };
-                let head = self.head(self.memory.head.clocks.term, lead);
+                let lead = if *old_stamp { 0 } else { self.ghost.real - self.ghost.led_since };
+                let head = self.head(self.memory.head.clocks.term, lead / STEPS_PER_MS);
                 let envelope = Envelope { not_after: *not_after, command: command.as_ref().clone() };
                 let (changes, outcome) = rules(&after.memory, &head, &envelope);
                 rows = changes.rows.len();
                 after.memory.commit(changes);
                 if rows > 0 {
-                    let mut twice = after.memory.clone();
-                    let (changes, outcome) = rules(&twice, &head, &envelope);
-                    twice.commit(changes);
-                    again = Some((outcome.answer, twice));
+                    // At another index, so that a row written again shows.
+                    let (changes, outcome) =
+                        rules(&after.memory, &EntryHead { index: head.index + 1, ..head }, &envelope);
+                    again = Some((outcome.answer, changes.rows.len()));
                 }
-                let asked_ms = self.ghost.led_since_ms + lead;
-                after.ghost.hear(command, &outcome.answer, asked_ms, after.memory.operations.get(&row()));
+                let asked = self.ghost.led_since + lead;
+                after.ghost.hear(command, &outcome.answer, asked, after.memory.operations.get(&row()));
                 if setting.manners == Manners::Honest {
                     after.ghost.take_at_its_word(command);
                 }
@@ -353,17 +355,18 @@ impl World {
     }
 
     /// What tells this state from another: no revisions, no wall, no evidence, no hash.
+    /// What was last kept as evidence decides only whether the same is written again, which is looked at in every step.
     pub(super) fn key(&self) -> Vec<u64> {
         let clocks = &self.memory.head.clocks;
         let ghost = &self.ghost;
         let mut key = vec![clocks.term, clocks.lead_ms, clocks.lease_time.0, self.memory.head.grants.0];
         // Promises and beliefs that are over are no different from none.
-        let ahead = |until_ms: u64| if until_ms > ghost.real_ms { until_ms } else { 0 };
-        key.extend([ghost.real_ms, ghost.led_since_ms, ghost.top_epoch, ahead(ghost.live_until_ms)]);
+        let ahead = |until: u64| if until > ghost.real { until } else { 0 };
+        key.extend([ghost.real, ghost.led_since, ghost.top_epoch, ahead(ghost.live_until)]);
         key.extend([ghost.proof_epoch, u64::from(ghost.proof_attempt)]);
         for call in &ghost.calls {
             let flags = u64::from(call.effect) << 1 | u64::from(call.retired);
-            key.extend([call.epoch, u64::from(call.attempt), ahead(call.until_ms), flags]);
+            key.extend([call.epoch, u64::from(call.attempt), ahead(call.until), flags]);
         }
         if let Some(operation) = self.operation() {
             key.extend([u64::from(operation.quarantined), u64::from(operation.digest.0[0])]);
@@ -403,26 +406,26 @@ impl Ghost {
 
     /// Takes note of a command and its answer. The answer may be lost on its way: believing it is the worse case.
     /// A caller counts its lease from when it asked, which was before the leader stamped what it asked.
-    fn hear(&mut self, command: &Command, answer: &Answer, asked_ms: u64, operation: Option<&OperationRecord>) {
+    fn hear(&mut self, command: &Command, answer: &Answer, asked: u64, operation: Option<&OperationRecord>) {
         match (command, answer) {
             (Command::Claim(command), Answer::Claimed(grant)) => {
                 let call = &mut self.calls[usize::from(command.claim_id.0[15])];
                 if call.epoch != grant.lease.lease_epoch.0 {
-                    self.live_until_ms = asked_ms + command.lease_ms;
+                    self.live_until = asked + command.lease_ms * STEPS_PER_MS;
                 }
                 call.epoch = grant.lease.lease_epoch.0;
                 call.attempt = grant.attempt.0;
-                call.until_ms = call.until_ms.max(asked_ms + grant.lease.remaining_ms);
+                call.until = call.until.max(asked + grant.lease.remaining_ms * STEPS_PER_MS);
             }
             (Command::Renew(command), Answer::Renewed(lease)) => {
-                self.live_until_ms = self.live_until_ms.max(asked_ms + command.lease_ms);
+                self.live_until = self.live_until.max(asked + command.lease_ms * STEPS_PER_MS);
                 if let Some(call) = self.calls.iter_mut().find(|call| call.epoch == command.lease_epoch.0) {
-                    call.until_ms = call.until_ms.max(asked_ms + lease.remaining_ms);
+                    call.until = call.until.max(asked + lease.remaining_ms * STEPS_PER_MS);
                 }
             }
             (Command::Report(command), _) => {
                 if let Some(call) = self.calls.iter_mut().find(|call| call.epoch == command.lease_epoch.0) {
-                    call.until_ms = 0;
+                    call.until = 0;
                 }
             }
             _ => {}
