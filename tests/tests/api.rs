@@ -1,5 +1,7 @@
 //! The HTTP contract on a real cluster: waiting, key carriers, status with long-poll, conflicts, credentials, and that
 //! another tenant's operation looks exactly like none. (REQUIREMENTS 13, 25, 68–71, 74, 94, 95, 101, 102, 106)
+// What was measured belongs to the report of a run.
+#![allow(clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
 
