@@ -36,7 +36,12 @@ pub(super) const MUTANTS: [Mutant; 25] = [
         any_epoch,
     ),
     mutant("a lapse is a takeover everywhere", "at most one consequential execution", HONEST, takeover_everywhere),
-    mutant("a lease ends a moment early", "at most one holder believes itself entitled", TAKEOVER, early_lapse),
+    mutant(
+        "a lease ends a moment early",
+        "at most one holder believes itself entitled",
+        HONEST_TAKEOVER,
+        early_lapse,
+    ),
     mutant("a report overwrites", "a terminal outcome never changes", UNKNOWN, report_overwrites),
     mutant("a takeover draws no epoch", "lease epochs only grow and never repeat", TAKEOVER, no_epoch_drawn),
     mutant("a lapse draws no epoch", "lease epochs only grow and never repeat", UNKNOWN, no_epoch_drawn),
@@ -50,7 +55,7 @@ pub(super) const MUTANTS: [Mutant; 25] = [
     mutant("a retried claim gets another epoch", "a repeated command changes nothing", UNKNOWN, claim_draws_again),
     mutant("evidence is kept again", "a repeated command changes nothing", UNKNOWN, kept_again),
     mutant("an election counts a gap", "a live lease never ends early", UNKNOWN, election_counts_a_gap),
-    mutant("a lease ends a moment early", "a live lease never ends early", UNKNOWN, early_lapse),
+    mutant("a lease ends a moment early", "a live lease never ends early", HONEST, early_lapse),
     mutant("the attempt jumps", "attempts grow by one, out of not_applied only", UNKNOWN, attempt_jumps),
     mutant("any holder's not_applied stands", "one holder cannot speak for another", TAKEOVER, all_are_sole),
     mutant("a refusal quarantines", "a refusal changes nothing beyond settling", UNKNOWN, refusal_quarantines),
@@ -239,7 +244,8 @@ fn kept_again(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Chang
 
 fn election_counts_a_gap(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
     let mut entry = *entry;
-    entry.stamp.lead_ms += u64::from(entry.term > 1);
+    // Two, because a deadline is one millisecond late.
+    entry.stamp.lead_ms += 2 * u64::from(entry.term > 1);
     sound(memory, &entry, envelope)
 }
 

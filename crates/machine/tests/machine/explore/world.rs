@@ -15,12 +15,8 @@ use hapax_machine::outcome::{Answer, Outcome};
 
 use crate::memory::{Memory, bytes16, caller, entry, namespace};
 
-/// Real time passes in steps of half a millisecond, so that stamps are rounded.
-const STEPS_PER_MS: u64 = 2;
 /// The length of every lease, in milliseconds.
 const LEASE_MS: u64 = 1;
-/// Real time ends here, in steps.
-const REAL_END: u64 = 4;
 /// Leaders there may be.
 const TERMS: u64 = 2;
 /// Attempts there may be: the first that must not be followed, and the one that follows it.
@@ -154,6 +150,22 @@ impl Setting {
             Manners::Honest => 3,
         }
     }
+
+    /// In how many steps a millisecond of real time passes: where one leader measures all of it, stamps are rounded.
+    fn steps_per_ms(self) -> u64 {
+        match self.manners {
+            Manners::Any => 1,
+            Manners::Honest => 2,
+        }
+    }
+
+    /// Where real time ends, in steps: after the first lease can have ended.
+    fn real_end(self) -> u64 {
+        match self.manners {
+            Manners::Any => 2,
+            Manners::Honest => 4,
+        }
+    }
 }
 
 impl World {
@@ -171,7 +183,7 @@ impl World {
         let mut actions = Vec::new();
         // Time is of no consequence any more once nothing can end by it.
         let over = self.operation().is_some_and(|operation| operation.execution.state.is_terminal());
-        if self.ghost.real < REAL_END && !over {
+        if self.ghost.real < setting.real_end() && !over {
             actions.push(Action::Pass);
         }
         // Leaders come and go where anything may be said; where effects are looked at, one of them measures all time.
@@ -311,7 +323,7 @@ impl World {
             Action::Pass => {
                 after.ghost.real += 1;
                 if setting.manners == Manners::Honest {
-                    let head = self.head(self.memory.head.clocks.term, after.ghost.real / STEPS_PER_MS);
+                    let head = self.head(self.memory.head.clocks.term, after.ghost.real / setting.steps_per_ms());
                     let (changes, _) = rules(&after.memory, &head, &tick());
                     after.memory.commit(changes);
                 }
@@ -326,7 +338,7 @@ impl World {
             Action::Prove => after.ghost.prove(self.operation().expect("only offered where there is one")),
             Action::Apply { command, not_after, old_stamp } => {
                 let lead = if *old_stamp { 0 } else { self.ghost.real - self.ghost.led_since };
-                let head = self.head(self.memory.head.clocks.term, lead / STEPS_PER_MS);
+                let head = self.head(self.memory.head.clocks.term, lead / setting.steps_per_ms());
                 let envelope = Envelope { not_after: *not_after, command: command.as_ref().clone() };
                 let (changes, outcome) = rules(&after.memory, &head, &envelope);
                 rows = changes.rows.len();
@@ -338,7 +350,13 @@ impl World {
                     again = Some((outcome.answer, changes.rows.len()));
                 }
                 let asked = self.ghost.led_since + lead;
-                after.ghost.hear(command, &outcome.answer, asked, after.memory.operations.get(&row()));
+                after.ghost.hear(
+                    setting.steps_per_ms(),
+                    command,
+                    &outcome.answer,
+                    asked,
+                    after.memory.operations.get(&row()),
+                );
                 if setting.manners == Manners::Honest {
                     after.ghost.take_at_its_word(command);
                 }
@@ -406,21 +424,28 @@ impl Ghost {
 
     /// Takes note of a command and its answer. The answer may be lost on its way: believing it is the worse case.
     /// A caller counts its lease from when it asked, which was before the leader stamped what it asked.
-    fn hear(&mut self, command: &Command, answer: &Answer, asked: u64, operation: Option<&OperationRecord>) {
+    fn hear(
+        &mut self,
+        steps_per_ms: u64,
+        command: &Command,
+        answer: &Answer,
+        asked: u64,
+        operation: Option<&OperationRecord>,
+    ) {
         match (command, answer) {
             (Command::Claim(command), Answer::Claimed(grant)) => {
                 let call = &mut self.calls[usize::from(command.claim_id.0[15])];
                 if call.epoch != grant.lease.lease_epoch.0 {
-                    self.live_until = asked + command.lease_ms * STEPS_PER_MS;
+                    self.live_until = asked + command.lease_ms * steps_per_ms;
                 }
                 call.epoch = grant.lease.lease_epoch.0;
                 call.attempt = grant.attempt.0;
-                call.until = call.until.max(asked + grant.lease.remaining_ms * STEPS_PER_MS);
+                call.until = call.until.max(asked + grant.lease.remaining_ms * steps_per_ms);
             }
             (Command::Renew(command), Answer::Renewed(lease)) => {
-                self.live_until = self.live_until.max(asked + command.lease_ms * STEPS_PER_MS);
+                self.live_until = self.live_until.max(asked + command.lease_ms * steps_per_ms);
                 if let Some(call) = self.calls.iter_mut().find(|call| call.epoch == command.lease_epoch.0) {
-                    call.until = call.until.max(asked + lease.remaining_ms * STEPS_PER_MS);
+                    call.until = call.until.max(asked + lease.remaining_ms * steps_per_ms);
                 }
             }
             (Command::Report(command), _) => {
