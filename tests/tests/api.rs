@@ -252,11 +252,48 @@ async fn the_documents_and_probes_are_served() -> Result<()> {
     ensure!(ready.body["checks"].as_array().is_some_and(|checks| checks.len() == 4), "{ready:?}");
     let plain = node.send(Method::POST, "/v1/claims", &[("content-type", "text/plain")], None).await?;
     expect(&plain, 415, "request.unsupported-media-type")?;
-    for name in ["hapax_claims_total", "hapax_http_request_duration_seconds", "hapax_log_fsync_duration_seconds"] {
-        let text = reqwest::get(&cluster.nodes[0].metrics_url).await?.text().await?;
-        ensure!(name == "hapax_claims_total" || text.contains(name), "no {name} in the metrics");
-        ensure!(!text.contains("secret/1") && !text.contains("op_"), "a key or an id is a label");
+    let granted = completed(node, &Claim::of("secret/1")).await?;
+    let text = reqwest::get(&cluster.nodes[0].metrics_url).await?.text().await?;
+    for name in [
+        "hapax_claims_total{result=\"claimed\"} 1",
+        "hapax_http_request_duration_seconds",
+        "hapax_log_fsync_duration_seconds",
+        "hapax_has_leader 1",
+    ] {
+        ensure!(text.contains(name), "no {name} in the metrics");
     }
+    ensure!(!text.contains("secret/1") && !text.contains(granted.text("operation_id")), "a key or an id is a label");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_business_epoch_and_a_clients_own_scope_are_part_of_the_identity() -> Result<()> {
+    let second = Token::mint([9; 10], [9; 32]);
+    let hash: String = second.secret_hash().iter().map(|byte| format!("{byte:02x}")).collect();
+    let sections = format!(
+        "[[bootstrap.namespaces]]\nname = \"own\"\nscope = \"client\"\n\
+         [[auth.tokens]]\nid = \"{}\"\nsecret_sha256 = \"{hash}\"\ntenant = \"dev\"\nclient = \"second\"\n\
+         roles = [\"claim\", \"read\"]\n",
+        second.id()
+    );
+    let cluster = Cluster::start(Options { sections, ..Options::default() }).await?;
+    let node = &cluster.callers()[0];
+    let other = node.with_token(second.to_text());
+    let claim = |namespace: &str, epoch: &str| json!({ "namespace": namespace, "key": "rent", "business_epoch": epoch, "request": {} });
+    let july = node.post("/v1/claims", &claim("default", "2026-07")).await?;
+    expect(&july, 201, "claimed")?;
+    expect(&other.post("/v1/claims", &claim("default", "2026-07")).await?, 202, "in_progress")?;
+    let august = node.post("/v1/claims", &claim("default", "2026-08")).await?;
+    expect(&august, 201, "claimed")?;
+    ensure!(july.text("operation_id") != august.text("operation_id"), "one operation for two periods");
+    let lookup = json!({ "namespace": "default", "key": "rent", "business_epoch": "2026-08" });
+    ensure!(node.post("/v1/operations/lookup", &lookup).await?.text("operation_id") == august.text("operation_id"));
+
+    let mine = node.post("/v1/claims", &claim("own", "2026-07")).await?;
+    let theirs = other.post("/v1/claims", &claim("own", "2026-07")).await?;
+    expect(&mine, 201, "claimed")?;
+    expect(&theirs, 201, "claimed")?;
+    ensure!(mine.text("operation_id") != theirs.text("operation_id"), "two clients share a client's own key");
     Ok(())
 }
 
