@@ -2,11 +2,12 @@
 //! Versioned; readable by every later build; decoding is total and bounded.
 //!
 //! ```text
-//! membership: version:u8=1 sets:u8 { voters:u16 { node:u64 } } nodes:u16 { node:u64 addr:text region:text url:text }
+//! membership: version:u8=1 sets:u8 { voters:u16 { node:u64 } }
+//!             nodes:u16 { node:u64 addr:text region:text url:text data:16 }
 //! stored:     version:u8=1 present:u8 [ term:u64 index:u64 ] membership
 //! text:       len:u16 utf-8
 //! ```
-//! Integers are big-endian. Every set and the nodes are in ascending order. Reserved for nodes: nothing follows `url` in
+//! Integers are big-endian. Every set and the nodes are in ascending order. Reserved for nodes: nothing follows `data` in
 //! version 1; a later version may add fields.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +41,34 @@ pub enum Error {
     Field(&'static str),
 }
 
-/// A member as its peers and its clients reach it.
+/// Names one data directory: drawn when the directory is created, and gone with it. A node that comes back under its old
+/// id with another one has lost what it had promised.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct DataId(pub [u8; 16]);
+
+impl DataId {
+    /// No directory's: that of a member which was configured, not heard.
+    pub const UNKNOWN: Self = Self([0; 16]);
+
+    /// Whether it names a directory.
+    pub fn is_known(self) -> bool {
+        self != Self::UNKNOWN
+    }
+}
+
+impl std::fmt::Debug for DataId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Display for DataId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A member as its peers and its clients reach it, and the data it is known with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Member {
     /// `host:port` of the peer listener.
@@ -49,6 +77,8 @@ pub struct Member {
     pub region: String,
     /// Base URL of the client listener.
     pub client_url: String,
+    /// The data directory that it joined with.
+    pub data: DataId,
 }
 
 /// Who votes and who is known.
@@ -105,6 +135,7 @@ impl Membership {
                 out.put_u16(limited(text.len(), TEXT_MAX, field)?);
                 out.put_slice(text.as_bytes());
             }
+            out.put_slice(&member.data.0);
         }
         Ok(())
     }
@@ -132,7 +163,9 @@ impl Membership {
             }
             let (addr, region, client_url) =
                 (text(bytes, "addr")?, text(bytes, "region")?, text(bytes, "client_url")?);
-            nodes.insert(node, Member { addr, region, client_url });
+            let data;
+            (data, *bytes) = bytes.split_first_chunk().ok_or(Error::Truncated("data"))?;
+            nodes.insert(node, Member { addr, region, client_url, data: DataId(*data) });
         }
         Ok(Self { sets, nodes })
     }
@@ -210,10 +243,15 @@ mod tests {
     use super::*;
 
     fn two() -> Membership {
-        let member = |addr: &str| Member { addr: addr.to_owned(), region: "r".to_owned(), client_url: String::new() };
+        let member = |addr: &str, data| Member {
+            addr: addr.to_owned(),
+            region: "r".to_owned(),
+            client_url: String::new(),
+            data: DataId([data; 16]),
+        };
         Membership {
             sets: vec![BTreeSet::from([1, 2])],
-            nodes: BTreeMap::from([(1, member("a:1")), (2, member("b"))]),
+            nodes: BTreeMap::from([(1, member("a:1", 7)), (2, member("b", 0))]),
         }
     }
 
@@ -224,7 +262,9 @@ mod tests {
             1, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2,
             0, 2,
             0, 0, 0, 0, 0, 0, 0, 1, 0, 3, b'a', b':', b'1', 0, 1, b'r', 0, 0,
+            7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
             0, 0, 0, 0, 0, 0, 0, 2, 0, 1, b'b', 0, 1, b'r', 0, 0,
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
         ];
         assert_eq!(two().encode().unwrap(), pinned);
         assert_eq!(Membership::decode(pinned), Ok(two()));

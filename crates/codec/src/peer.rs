@@ -24,6 +24,8 @@ mod tests;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
+use crate::membership::DataId;
+
 /// The largest frame body that is written or accepted, in bytes.
 pub const MAX_FRAME_LEN: usize = 32 << 20;
 /// The largest hello frame: a stranger may make us buffer no more than this.
@@ -330,6 +332,12 @@ pub(crate) fn get_bool(body: &mut Bytes, what: &'static str) -> Result<bool, Dec
 pub(crate) fn get_slice(body: &mut Bytes, len: usize, what: &'static str) -> Result<Bytes, DecodeError> {
     need(body, len, what)?;
     Ok(body.split_to(len))
+}
+
+pub(crate) fn get_data(body: &mut Bytes) -> Result<DataId, DecodeError> {
+    let mut id = DataId::UNKNOWN;
+    id.0.copy_from_slice(&get_slice(body, 16, "data id")?);
+    Ok(id)
 }
 
 pub(crate) fn get_text(body: &mut Bytes, what: &'static str) -> Result<String, DecodeError> {

@@ -1,6 +1,7 @@
 //! The beginning of a cluster's life: once, by one node, with an empty directory, while no peer knows a cluster.
 //! Every step may be repeated after a crash; none does anything twice.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use crate::core::Core;
 use crate::node::Node;
 use crate::status;
-use crate::types::NodeId;
+use crate::types::{DataId, NodeId};
 
 /// Pause between two rounds of asking the peers, and between two proposals.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -60,11 +61,16 @@ impl Node {
         let core = self.core();
         let initialized = core.raft.is_initialized().await.map_err(|error| consensus(&error))?;
         if !initialized {
-            tokio::select! {
+            let mut data = tokio::select! {
                 () = core.draining.cancelled() => return Err(BootstrapError::Stopping),
-                checked = no_peer_knows_a_cluster(core) => checked?,
+                asked = no_peer_knows_a_cluster(core) => asked?,
+            };
+            data.insert(core.config.id, core.peers.identity().data);
+            let mut members = core.config.members.clone();
+            for (id, member) in &mut members {
+                member.data = data.get(id).copied().unwrap_or_default();
             }
-            match core.raft.initialize(core.config.members.clone()).await {
+            match core.raft.initialize(members).await {
                 // Not allowed: a leader spoke to this node in the meantime.
                 Ok(()) | Err(RaftError::APIError(InitializeError::NotAllowed(_))) => {}
                 Err(error) => return Err(consensus(&error)),
@@ -92,8 +98,10 @@ fn consensus(error: &dyn std::fmt::Display) -> BootstrapError {
     BootstrapError::Consensus(error.to_string())
 }
 
-/// Asks every configured peer until all of them have answered. One that cannot be reached may be the one that knows.
-async fn no_peer_knows_a_cluster(core: &Arc<Core>) -> Result<(), BootstrapError> {
+/// Asks every configured peer until all of them have answered, and gives the data that each of them has. One that cannot
+/// be reached may be the one that knows.
+async fn no_peer_knows_a_cluster(core: &Arc<Core>) -> Result<BTreeMap<NodeId, DataId>, BootstrapError> {
+    let mut data = BTreeMap::new();
     let mut unasked: Vec<NodeId> = core.config.members.keys().copied().filter(|id| *id != core.config.id).collect();
     let mut said = Instant::now();
     loop {
@@ -103,15 +111,21 @@ async fn no_peer_knows_a_cluster(core: &Arc<Core>) -> Result<(), BootstrapError>
         for (peer, answer) in futures::future::join_all(asked).await {
             match answer {
                 Ok(status) if status.initialized => return Err(BootstrapError::ClusterExists(peer)),
-                Ok(_) => {}
+                Ok(status) => {
+                    data.insert(peer, status.data);
+                }
                 Err(error) => {
                     tracing::debug!(peer, %error, "peer not asked yet");
                     silent.push(peer);
                 }
             }
         }
+        // A peer that knows this node with other data has a membership.
+        if let Some(peer) = core.peers.members().refusing() {
+            return Err(BootstrapError::ClusterExists(peer));
+        }
         if silent.is_empty() {
-            return Ok(());
+            return Ok(data);
         }
         if said.elapsed() >= PATIENCE {
             tracing::info!(waiting_for = ?silent, "the cluster begins once every configured peer was asked");

@@ -250,6 +250,7 @@ pub(crate) fn membership_to_bytes(members: &Membership) -> membership::Membershi
         addr: node.addr.clone(),
         region: node.region.clone(),
         client_url: node.client_url.clone(),
+        data: node.data,
     };
     membership::Membership {
         sets: members.get_joint_config().clone(),
@@ -266,6 +267,7 @@ pub(crate) fn membership_from_bytes(stored: membership::Membership) -> Result<Me
         addr: member.addr,
         region: member.region,
         client_url: member.client_url,
+        data: member.data,
     };
     let nodes = stored.nodes.into_iter().map(|(id, member)| (id, node(member)));
     Membership::new(stored.sets, nodes.collect::<std::collections::BTreeMap<_, _>>()).map_err(io::Error::other)

@@ -107,6 +107,9 @@ pub(crate) async fn follow_membership(core: Arc<Core>) {
         if members.is_empty() {
             members = core.config.members.iter().map(|(id, node)| (*id, node.addr.clone())).collect();
         }
+        for (id, node) in membership.membership().nodes().filter(|(id, _)| **id != own) {
+            core.peers.expect(*id, node.data);
+        }
         let known: BTreeSet<NodeId> = members.iter().map(|(id, _)| *id).collect();
         for (id, addr) in members.into_iter().filter(|(id, _)| *id != own) {
             core.peers.set(id, &addr);

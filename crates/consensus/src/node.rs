@@ -113,7 +113,7 @@ impl Node {
     pub async fn start<D: Dialer, L: Listener>(config: NodeConfig, seams: Seams<D, L>) -> Result<Self, StartError> {
         config.check()?;
         let raft_config = Arc::new(config.raft()?);
-        let Seams { clock, storage: Storage { log, state }, dialer, listener, fatal } = seams;
+        let Seams { clock, storage: Storage { log, state, data }, dialer, listener, fatal } = seams;
         let dir = config.data_dir.join(SNAPSHOTS);
         let snapshots_failed = |error| StartError::Snapshots { path: dir.clone(), error };
         let snapshots = Snapshots::open(dir.clone(), state.clone()).map_err(snapshots_failed)?;
@@ -128,7 +128,7 @@ impl Node {
         let group = log.group(GROUP.0).map_err(|error| recovery(&error))?;
         let adapter = LogAdapter::new(group, Arc::new(DurableState(state.clone())));
 
-        let identity = Identity { cluster: config.cluster, node: config.id };
+        let identity = Identity { cluster: config.cluster, node: config.id, data };
         let peers = Peers::new(identity, dialer, config.transport.clone());
         for (id, member) in config.members.iter().filter(|(id, _)| **id != config.id) {
             peers.pin(*id, &member.addr);
@@ -136,6 +136,12 @@ impl Node {
         let network = Network::new(peers.clone());
         let raft = Raft::new(config.id, raft_config, network, adapter, machine).await;
         let raft = raft.map_err(|error| recovery(&error))?;
+        // Before anybody is dialled or heard: who the members are is known from the start.
+        let own = config.id;
+        let stored = raft.with_raft_state(|state| state.membership_state.effective().membership().clone()).await;
+        for (id, member) in stored.map_err(|error| recovery(&error))?.nodes().filter(|(id, _)| **id != own) {
+            peers.expect(*id, member.data);
+        }
 
         let core = Arc::new(Core {
             config,
@@ -162,7 +168,8 @@ impl Node {
         };
         let handler = Arc::new(Handler::new(core.raft.clone(), app, receiver));
         let (config, stop) = (core.config.transport.clone(), core.stopping.clone());
-        self.0.spawn(serve(listener, identity, handler, config, stop));
+        let known = core.peers.members().clone();
+        self.0.spawn(serve(listener, identity, known, handler, config, stop));
     }
 
     /// Proposes a command and waits for its outcome.

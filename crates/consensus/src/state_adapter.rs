@@ -68,12 +68,6 @@ impl StateAdapter {
     /// Applies one run.
     fn run(&mut self, run: Vec<EntryResponder<TypeConfig>>) -> io::Result<()> {
         let Some(last) = run.last().map(|(entry, _)| entry.log_id) else { return Ok(()) };
-        if let (Some(last), Some((first, _))) = (self.last_applied, run.first())
-            && first.log_id.index != last.index + 1
-        {
-            // A gap would be silently lost data; openraft promises that there is none.
-            return Err(io::Error::other(format!("{} was to be applied after {last}", first.log_id)));
-        }
         let view = self.state.view();
         let mut overlay = Overlay::new(&view);
         let mut membership = None;

@@ -112,6 +112,7 @@ impl Members {
         let metrics = metrics.borrow_watched();
         NodeStatus {
             node: core.config.id,
+            data: core.peers.identity().data,
             initialized,
             cluster_id: core.state.view().head().cluster_id,
             term: metrics.current_term,

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hapax_codec::membership::DataId;
 use hapax_store::log::{LogStore, OpenError, OpenOptions};
 use hapax_store::state::{self, StateStore};
 
@@ -21,6 +22,8 @@ pub struct Storage {
     pub log: LogStore,
     /// The replicated state.
     pub state: StateStore,
+    /// Names these stores: drawn when they were made. The members refuse a node that comes back with others.
+    pub data: DataId,
 }
 
 /// Why a data directory was not opened.
@@ -72,7 +75,7 @@ impl Storage {
     pub fn open(config: &NodeConfig, fatal: &Fatal) -> Result<Self, StorageError> {
         let dir = &config.data_dir;
         fs::create_dir_all(dir).map_err(|error| StorageError::Io { path: dir.clone(), error })?;
-        check_identity(config)?;
+        let data = check_identity(config)?;
         let mut options = state::OpenOptions::default();
         options.flush_after = config.log.flush_interval;
         let state = StateStore::open(&dir.join(STATE), options, fatal.hook())?;
@@ -85,27 +88,45 @@ impl Storage {
             ..OpenOptions::new(fatal.hook())
         };
         let log = LogStore::open(&dir.join(LOG), options)?;
-        Ok(Self { log, state })
+        Ok(Self { log, state, data })
     }
 }
 
-/// Reads the identity file, or writes it into a directory that holds nothing yet.
-fn check_identity(config: &NodeConfig) -> Result<(), StorageError> {
+/// Reads the identity file, or writes it into a directory that holds nothing yet. Where the log or the state is not there,
+/// whether it was never made or was removed, the directory is given another data id: it may have lost what it promised.
+fn check_identity(config: &NodeConfig) -> Result<DataId, StorageError> {
     let dir = &config.data_dir;
     let path = dir.join(IDENTITY);
     let io = |error| StorageError::Io { path: path.clone(), error };
     let expected = format!("hapax 1 node {} cluster {}", config.id, config.cluster);
-    match fs::read_to_string(&path) {
-        Ok(found) if found.trim_end() == expected => Ok(()),
-        Ok(found) => Err(StorageError::Identity { path: path.clone(), found: found.trim_end().to_owned(), expected }),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if [LOG, STATE].iter().any(|part| dir.join(part).exists()) {
-                return Err(StorageError::IdentityMissing { path });
-            }
-            write_durably(dir, &path, &format!("{expected}\n")).map_err(io)
+    let found = match fs::read_to_string(&path) {
+        Ok(found) => {
+            let data = found.trim_end().strip_prefix(&expected).and_then(data_of);
+            let wrong =
+                || StorageError::Identity { path: path.clone(), found: found.trim_end().to_owned(), expected };
+            Some(data.ok_or_else(wrong)?)
         }
-        Err(error) => Err(io(error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(io(error)),
+    };
+    let parts = [LOG, STATE].map(|part| dir.join(part).exists());
+    match found {
+        Some(data) if parts == [true, true] => Ok(data),
+        None if parts != [false, false] => Err(StorageError::IdentityMissing { path }),
+        _ => {
+            let data = DataId(rand::random());
+            let text = format!("hapax 1 node {} cluster {} data {data}\n", config.id, config.cluster);
+            write_durably(dir, &path, &text).map_err(io)?;
+            Ok(data)
+        }
     }
+}
+
+/// Reads ` data ` and its 32 hexadecimal digits.
+fn data_of(text: &str) -> Option<DataId> {
+    let digits = text.strip_prefix(" data ").filter(|digits| digits.len() == 32)?;
+    let data = DataId(u128::from_str_radix(digits, 16).ok()?.to_be_bytes());
+    data.is_known().then_some(data)
 }
 
 /// Writes a small file so that after a crash it is there whole or not at all.
@@ -148,6 +169,24 @@ mod tests {
         assert!(other.contains("node 1") && other.contains("node 2"), "{other}");
         let cluster = check_identity(&config(dir.path(), 1, 8)).unwrap_err();
         assert!(matches!(cluster, StorageError::Identity { .. }), "{cluster}");
+    }
+
+    #[test]
+    fn a_directory_keeps_its_data_id_for_as_long_as_its_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let drawn = || check_identity(&config(dir.path(), 1, 7)).unwrap();
+        let begun = drawn();
+        assert!(begun.is_known());
+        for part in [LOG, STATE] {
+            fs::create_dir(dir.path().join(part)).unwrap();
+        }
+        let kept = drawn();
+        assert_eq!(kept, drawn());
+        fs::remove_dir(dir.path().join(LOG)).unwrap();
+        assert_ne!(kept, drawn(), "its votes are gone");
+        fs::remove_dir_all(dir.path()).unwrap();
+        fs::create_dir(dir.path()).unwrap();
+        assert_ne!(kept, drawn(), "everything is gone");
     }
 
     #[test]

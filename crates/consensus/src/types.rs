@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+pub use hapax_codec::membership::DataId;
 use hapax_machine::Outcome;
 
 // openraft's macro still names the runtime by a path that it has deprecated itself.
@@ -50,7 +51,7 @@ pub type Snapshot = openraft::type_config::alias::SnapshotOf<TypeConfig, Snapsho
 /// openraft on this crate's types and state machine.
 pub type Raft = openraft::Raft<TypeConfig, crate::state_adapter::StateAdapter>;
 
-/// A member as its peers and its clients reach it.
+/// A member as its peers and its clients reach it, and the data it is known with.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PeerNode {
     /// `host:port` of the peer listener.
@@ -59,6 +60,8 @@ pub struct PeerNode {
     pub region: String,
     /// Base URL of the client listener.
     pub client_url: String,
+    /// The data directory that it joined with; unknown where the configuration names it, known in a membership.
+    pub data: DataId,
 }
 
 /// An encoded batch of commands: encoded once by the proposer, then carried, stored and sent as

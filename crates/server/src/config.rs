@@ -350,7 +350,7 @@ impl Default for LogSection {
 }
 
 /// What a node says of itself; what its libraries say only where something is wrong.
-const DEFAULT_LEVEL: &str = "info,openraft=warn,rocksdb=error";
+const DEFAULT_LEVEL: &str = "info,openraft=error,rocksdb=error";
 
 /// A node of the cluster as `cluster.peers` names it: `id=host:port`, and for people `@region` and `@client-url`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -469,7 +469,8 @@ impl Config {
         let members = self.peers()?.into_iter().map(|(id, peer)| {
             let own = id == self.node.id;
             let region = peer.region.unwrap_or_else(|| if own { self.node.region.clone() } else { String::new() });
-            (id, PeerNode { addr: peer.address, region, client_url: peer.client_url.unwrap_or_default() })
+            let client_url = peer.client_url.unwrap_or_default();
+            (id, PeerNode { addr: peer.address, region, client_url, ..PeerNode::default() })
         });
         Ok(NodeConfig {
             id: self.node.id,

@@ -3,7 +3,8 @@
 
 use bytes::Bytes;
 
-use super::{DecodeError, Frame, FrameWriter, end, get_slice, get_u8, get_u16, get_u64};
+use super::{DecodeError, Frame, FrameWriter, end, get_data, get_slice, get_u8, get_u16, get_u64};
+use crate::membership::DataId;
 
 /// The newest protocol version that this build speaks.
 pub const VERSION: u16 = 1;
@@ -58,6 +59,8 @@ pub struct Hello {
     pub to: u64,
     /// What the connection is for.
     pub channel: Channel,
+    /// The dialler's data directory.
+    pub data: DataId,
 }
 
 impl Hello {
@@ -70,6 +73,7 @@ impl Hello {
         out.u64(self.from);
         out.u64(self.to);
         out.u8(self.channel as u8);
+        out.slice(&self.data.0);
         out.finish()
     }
 
@@ -77,7 +81,7 @@ impl Hello {
     /// [`Refusal`]; anything that is not a hello at all is [`Refusal::NotHello`].
     pub fn decode(mut body: Bytes) -> Result<Self, Refusal> {
         let hello = Self::fields(&mut body).map_err(|_| Refusal::NotHello)?;
-        let (version, cluster, from, to, channel) = hello;
+        let (version, cluster, from, to, channel, data) = hello;
         // A newer dialler may say more than this version understands.
         if version == VERSION && !body.is_empty() {
             return Err(Refusal::NotHello);
@@ -89,16 +93,17 @@ impl Hello {
             4 => Channel::App,
             _ => return Err(Refusal::Channel),
         };
-        Ok(Self { version, cluster, from, to, channel })
+        Ok(Self { version, cluster, from, to, channel, data })
     }
 
-    fn fields(body: &mut Bytes) -> Result<(u16, ClusterId, u64, u64, u8), DecodeError> {
+    fn fields(body: &mut Bytes) -> Result<(u16, ClusterId, u64, u64, u8, DataId), DecodeError> {
         if get_slice(body, MAGIC.len(), "magic")?.as_ref() != MAGIC {
             return Err(DecodeError::Invalid("magic"));
         }
         let version = get_u16(body, "version")?;
         let cluster = get_cluster(body)?;
-        Ok((version, cluster, get_u64(body, "from")?, get_u64(body, "to")?, get_u8(body, "channel")?))
+        let (from, to) = (get_u64(body, "from")?, get_u64(body, "to")?);
+        Ok((version, cluster, from, to, get_u8(body, "channel")?, get_data(body)?))
     }
 }
 
@@ -132,6 +137,11 @@ pub enum Refusal {
     /// The limit of connections is reached.
     #[error("too many connections")]
     Busy,
+    /// The members know the node that speaks with another data directory.
+    #[error(
+        "this node was known with other data: if its data was lost, it must join again, empty, under a new node id"
+    )]
+    Data,
 }
 
 impl Refusal {
@@ -144,6 +154,7 @@ impl Refusal {
             Self::Channel => 5,
             Self::Identity => 6,
             Self::Busy => 7,
+            Self::Data => 8,
         }
     }
 
@@ -156,6 +167,7 @@ impl Refusal {
             5 => Self::Channel,
             6 => Self::Identity,
             7 => Self::Busy,
+            8 => Self::Data,
             _ => return Err(DecodeError::Tag { what: "refusal", tag }),
         })
     }
@@ -168,6 +180,8 @@ pub struct Welcome {
     pub verdict: Result<u16, Refusal>,
     /// The node that answers, so that a wrong address can be named in the log.
     pub node: u64,
+    /// Its data directory.
+    pub data: DataId,
 }
 
 impl Welcome {
@@ -186,6 +200,7 @@ impl Welcome {
             }
         }
         out.u64(self.node);
+        out.slice(&self.data.0);
         out.finish()
     }
 
@@ -198,7 +213,8 @@ impl Welcome {
         let version = get_u16(&mut body, "version")?;
         let verdict = if code == 0 { Ok(version) } else { Err(Refusal::from_code(code)?) };
         let node = get_u64(&mut body, "node")?;
+        let data = get_data(&mut body)?;
         end(&body)?;
-        Ok(Self { verdict, node })
+        Ok(Self { verdict, node, data })
     }
 }

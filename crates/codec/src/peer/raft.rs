@@ -4,9 +4,10 @@
 use bytes::Bytes;
 
 use super::{
-    DecodeError, Frame, FrameWriter, Kind, MAX_CONFIGS, MAX_ENTRIES, MAX_NODES, end, get_bool, get_count, get_slice,
-    get_text, get_u8, get_u32, get_u64, payload,
+    DecodeError, Frame, FrameWriter, Kind, MAX_CONFIGS, MAX_ENTRIES, MAX_NODES, end, get_bool, get_count, get_data,
+    get_slice, get_text, get_u8, get_u32, get_u64, payload,
 };
+use crate::membership::DataId;
 
 /// A log entry's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,6 +38,8 @@ pub struct Node {
     pub region: String,
     /// Base URL of the client listener.
     pub client_url: String,
+    /// The data directory that it joined with.
+    pub data: DataId,
 }
 
 /// Who votes and who is known.
@@ -63,6 +66,7 @@ impl Membership {
             out.text(&node.addr);
             out.text(&node.region);
             out.text(&node.client_url);
+            out.slice(&node.data.0);
         }
     }
 
@@ -77,14 +81,15 @@ impl Membership {
             }
             configs.push(config);
         }
-        let count = get_count(body, MAX_NODES, 14, "nodes")?;
+        let count = get_count(body, MAX_NODES, 30, "nodes")?;
         let mut nodes = Vec::with_capacity(count);
         for _ in 0..count {
             let id = get_u64(body, "node id")?;
             let addr = get_text(body, "node address")?;
             let region = get_text(body, "node region")?;
             let client_url = get_text(body, "node client url")?;
-            nodes.push((id, Node { addr, region, client_url }));
+            let data = get_data(body)?;
+            nodes.push((id, Node { addr, region, client_url, data }));
         }
         Ok(Self { configs, nodes })
     }

@@ -3,13 +3,16 @@
 
 use bytes::Bytes;
 
-use super::{DecodeError, end, get_bool, get_slice, get_text, get_u64, payload};
+use super::{DecodeError, end, get_bool, get_data, get_slice, get_text, get_u64, payload};
+use crate::membership::DataId;
 
 /// What a node says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeStatus {
     /// The node.
     pub node: u64,
+    /// Its data directory: a cluster begins with the directories that its members have then.
+    pub data: DataId,
     /// Whether it has a vote or a log: then it belongs to a cluster, and no other may be begun with it.
     pub initialized: bool,
     /// The cluster's id as applied here; zero before the cluster's life began.
@@ -35,6 +38,7 @@ impl NodeStatus {
     pub fn to_payload(&self) -> Bytes {
         payload(|out| {
             out.u64(self.node);
+            out.slice(&self.data.0);
             out.u8(u8::from(self.initialized));
             out.slice(&self.cluster_id);
             out.u64(self.term);
@@ -58,6 +62,7 @@ impl NodeStatus {
     /// The bytes are not a status.
     pub fn from_payload(mut body: Bytes) -> Result<Self, DecodeError> {
         let node = get_u64(&mut body, "node")?;
+        let data = get_data(&mut body)?;
         let initialized = get_bool(&mut body, "initialized")?;
         let cluster_id = array(&mut body, "cluster id")?;
         let term = get_u64(&mut body, "term")?;
@@ -69,7 +74,7 @@ impl NodeStatus {
         let hash = Some((get_u64(&mut body, "hash index")?, array(&mut body, "hash")?)).filter(|_| has_hash);
         let (region, client_url) = (get_text(&mut body, "region")?, get_text(&mut body, "client url")?);
         end(&body)?;
-        Ok(Self { node, initialized, cluster_id, term, leader, applied, last_log, hash, region, client_url })
+        Ok(Self { node, data, initialized, cluster_id, term, leader, applied, last_log, hash, region, client_url })
     }
 }
 
@@ -87,6 +92,7 @@ mod tests {
     fn a_status_comes_back_as_it_was_and_no_cut_of_it_does() {
         let status = NodeStatus {
             node: 3,
+            data: DataId([4; 16]),
             initialized: true,
             cluster_id: [5; 16],
             term: 7,

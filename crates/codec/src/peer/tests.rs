@@ -13,6 +13,7 @@ use super::raft::{
 };
 use super::snapshot::{Begin, Chunk, Done, Failed, File, FileEnd, Meta, is_plain_name};
 use super::{DecodeError, Frame, Kind, MAX_FRAME_LEN, PREFIX_LEN};
+use crate::membership::DataId;
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -39,23 +40,37 @@ fn vote() -> Vote {
 
 #[test]
 fn hello_bytes_are_pinned() {
-    let hello = Hello { version: 1, cluster: ClusterId([7; 16]), from: 1, to: 2, channel: Channel::App };
+    let hello = Hello {
+        version: 1,
+        cluster: ClusterId([7; 16]),
+        from: 1,
+        to: 2,
+        channel: Channel::App,
+        data: DataId([9; 16]),
+    };
     let expected = concat!(
-        "0000002b",
+        "0000003b",
         "4841504158505200",
         "0001",
         "07070707070707070707070707070707",
         "0000000000000001",
         "0000000000000002",
-        "04"
+        "04",
+        "09090909090909090909090909090909"
     );
     assert_eq!(hex(&hello.encode().to_bytes()), expected);
     assert_eq!(Hello::decode(hello.encode().to_body()), Ok(hello));
 
-    let welcome = Welcome { verdict: Ok(1), node: 2 };
-    assert_eq!(hex(&welcome.encode().to_body()), "48415041585052000000010000000000000002");
-    let refused = Welcome { verdict: Err(Refusal::Cluster), node: 2 };
-    assert_eq!(hex(&refused.encode().to_body()), "48415041585052000300000000000000000002");
+    let welcome = Welcome { verdict: Ok(1), node: 2, data: DataId([9; 16]) };
+    assert_eq!(
+        hex(&welcome.encode().to_body()),
+        concat!("48415041585052000000010000000000000002", "09090909090909090909090909090909")
+    );
+    let refused = Welcome { verdict: Err(Refusal::Cluster), node: 2, data: DataId([9; 16]) };
+    assert_eq!(
+        hex(&refused.encode().to_body()),
+        concat!("48415041585052000300000000000000000002", "09090909090909090909090909090909")
+    );
 }
 
 #[test]
@@ -172,10 +187,18 @@ fn an_announced_count_allocates_nothing() {
 
 #[test]
 fn hello_refusals_are_typed() {
-    let hello = Hello { version: VERSION, cluster: ClusterId([1; 16]), from: 1, to: 2, channel: Channel::Append };
+    let hello = Hello {
+        version: VERSION,
+        cluster: ClusterId([1; 16]),
+        from: 1,
+        to: 2,
+        channel: Channel::Append,
+        data: DataId([9; 16]),
+    };
     let good = hello.encode().to_body();
     let mut channel = good.to_vec();
-    *channel.last_mut().expect("not empty") = 99;
+    let at = channel.len() - 17;
+    channel[at] = 99;
     assert_eq!(Hello::decode(channel.into()), Err(Refusal::Channel));
     let mut longer = good.to_vec();
     longer.push(0);
@@ -189,8 +212,9 @@ fn hello_refusals_are_typed() {
         Refusal::Channel,
         Refusal::Identity,
         Refusal::Busy,
+        Refusal::Data,
     ] {
-        let welcome = Welcome { verdict: Err(refusal), node: 9 };
+        let welcome = Welcome { verdict: Err(refusal), node: 9, data: DataId([9; 16]) };
         assert_eq!(Welcome::decode(welcome.encode().to_body()), Ok(welcome));
     }
 }
@@ -204,11 +228,8 @@ fn any_vote() -> impl Strategy<Value = Vote> {
 }
 
 fn any_membership() -> impl Strategy<Value = Membership> {
-    let node = ("[a-z0-9:.]{0,20}", "\\PC{0,9}", "[a-z:/]{0,20}").prop_map(|(addr, region, client_url)| Node {
-        addr,
-        region,
-        client_url,
-    });
+    let node = ("[a-z0-9:.]{0,20}", "\\PC{0,9}", "[a-z:/]{0,20}", any::<[u8; 16]>())
+        .prop_map(|(addr, region, client_url, data)| Node { addr, region, client_url, data: DataId(data) });
     (vec(vec(any::<u64>(), 0..5), 0..3), vec((any::<u64>(), node), 0..4))
         .prop_map(|(configs, nodes)| Membership { configs, nodes })
 }

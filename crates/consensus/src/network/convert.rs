@@ -35,6 +35,7 @@ fn membership_out(membership: &Membership) -> wire::Membership {
         addr: node.addr.clone(),
         region: node.region.clone(),
         client_url: node.client_url.clone(),
+        data: node.data,
     };
     wire::Membership {
         configs: membership.get_joint_config().iter().map(|c| c.iter().copied().collect()).collect(),
@@ -43,7 +44,10 @@ fn membership_out(membership: &Membership) -> wire::Membership {
 }
 
 fn membership_in(membership: wire::Membership) -> Result<Membership, DecodeError> {
-    let node_in = |node: wire::Node| PeerNode { addr: node.addr, region: node.region, client_url: node.client_url };
+    let node_in = |node: wire::Node| {
+        let wire::Node { addr, region, client_url, data } = node;
+        PeerNode { addr, region, client_url, data }
+    };
     let configs = membership.configs.into_iter().map(|c| c.into_iter().collect()).collect();
     let nodes: std::collections::BTreeMap<_, _> =
         membership.nodes.into_iter().map(|(id, node)| (id, node_in(node))).collect();
@@ -223,7 +227,12 @@ mod tests {
     use super::*;
 
     fn membership() -> Membership {
-        let node = |n: u64| PeerNode { addr: format!("h{n}:1"), region: "eu".into(), client_url: "u".into() };
+        let node = |n: u64| PeerNode {
+            addr: format!("h{n}:1"),
+            region: "eu".into(),
+            client_url: "u".into(),
+            data: crate::types::DataId([n as u8; 16]),
+        };
         let nodes: BTreeMap<u64, PeerNode> = (1..=4).map(|n| (n, node(n))).collect();
         Membership::new(vec![BTreeSet::from([1, 2]), BTreeSet::from([2, 3])], nodes).expect("valid")
     }

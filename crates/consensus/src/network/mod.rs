@@ -20,7 +20,7 @@ mod tests;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{Stream, StreamExt, unfold};
+use futures::stream::{Stream, StreamExt, once, unfold};
 use hapax_codec::peer::DecodeError;
 use hapax_codec::peer::call::{Status, op};
 use hapax_codec::peer::raft as wire;
@@ -58,6 +58,7 @@ impl Network {
 
     fn client(&self, target: NodeId, node: &PeerNode, appends: Appends) -> PeerClient {
         self.peers.set(target, &node.addr);
+        self.peers.expect(target, node.data);
         PeerClient { peers: self.peers.clone(), target, appends }
     }
 }
@@ -137,14 +138,19 @@ impl PeerClient {
         decode(answer).map_err(|error| NetworkError::new(&error).into())
     }
 
-    async fn pipelined<'s, S>(&'s self, input: S, option: RPCOption) -> Result<BoxStream<'s, AppendItem>, RpcError>
+    async fn pipelined<'s, S>(&'s self, input: S, option: RPCOption) -> BoxStream<'s, AppendItem>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
         let within = option.soft_ttl();
-        let failed = |error| self.connect_error(error, RPCTypes::AppendEntries, within);
-        let peer = self.peers.get(self.target).map_err(failed)?;
-        let conn = peer.append.get(Instant::now() + within).await.map_err(failed)?;
+        let connected = match self.peers.get(self.target) {
+            Ok(peer) => peer.append.get(Instant::now() + within).await,
+            Err(error) => Err(error),
+        };
+        let conn = match connected {
+            Ok(conn) => conn,
+            Err(error) => return failing(input, self.connect_error(error, RPCTypes::AppendEntries, within)),
+        };
         let config = self.peers.config();
         let limits = append::Limits {
             window: config.append_window,
@@ -153,7 +159,7 @@ impl PeerClient {
             from: self.peers.identity().node,
             to: self.target,
         };
-        Ok(append::pipeline(&conn, input, limits))
+        append::pipeline(&conn, input, limits)
     }
 
     fn urgent<'s, S>(&'s self, input: S, option: RPCOption) -> BoxStream<'s, AppendItem>
@@ -176,6 +182,21 @@ impl PeerClient {
     }
 }
 
+/// A session that fails, after it has taken one request.
+///
+/// openraft waits out the pauses between failures where the next request is taken, and nowhere else: a session that
+/// failed without taking one would be followed by the next at once, and a leader would spend a core on every peer that
+/// is down.
+fn failing<'s, S>(mut input: S, error: RpcError) -> BoxStream<'s, AppendItem>
+where
+    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+{
+    Box::pin(once(async move {
+        input.next().await;
+        Err(error)
+    }))
+}
+
 impl NetStreamAppend<TypeConfig> for PeerClient {
     fn stream_append<'s, S>(
         &'s mut self,
@@ -188,7 +209,7 @@ impl NetStreamAppend<TypeConfig> for PeerClient {
         let this = &*self;
         Box::pin(async move {
             match this.appends {
-                Appends::Pipelined => this.pipelined(input, option).await,
+                Appends::Pipelined => Ok(this.pipelined(input, option).await),
                 Appends::Urgent => Ok(this.urgent(input, option)),
             }
         })

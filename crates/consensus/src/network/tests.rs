@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::transport::{Config, Identity, MemNetwork, serve};
-use crate::types::{CommittedLeaderId, Entry, LogId, Proposal};
+use crate::transport::{Config, Identity, KnownData, MemNetwork, serve};
+use crate::types::{CommittedLeaderId, DataId, Entry, LogId, Proposal};
 use hapax_codec::peer::hello::ClusterId;
 
 /// Consensus by script: it answers appends when the gate lets it, and counts everything.
@@ -160,7 +160,7 @@ fn config() -> Config {
 }
 
 fn identity(node: NodeId) -> Identity {
-    Identity { cluster: ClusterId([1; 16]), node }
+    Identity { cluster: ClusterId([1; 16]), node, data: DataId([node as u8; 16]) }
 }
 
 /// Long enough for anything that happens at all.
@@ -180,7 +180,14 @@ fn follower(network: &MemNetwork, config: &Config) -> Follower {
     let receiver = Receiver::new(dir.path().join("snapshots"), config.snapshot_stall_timeout).expect("a receiver");
     let handler = Handler::new(Fake(Arc::clone(&script)), Echo, receiver);
     let listener = network.listen(2, "two");
-    let served = serve(listener, identity(2), Arc::new(handler), config.clone(), CancellationToken::new());
+    let served = serve(
+        listener,
+        identity(2),
+        KnownData::default(),
+        Arc::new(handler),
+        config.clone(),
+        CancellationToken::new(),
+    );
     Follower { script, dir, _server: AbortOnDropHandle::new(tokio::spawn(served)) }
 }
 
@@ -407,9 +414,15 @@ async fn nobody_grants_for_a_dead_peer() {
     assert!(matches!(answer, Err(RPCError::Unreachable(_))), "{answer:?}");
     let answer = client.vote(ask, patient()).await;
     assert!(matches!(answer, Err(RPCError::Unreachable(_))), "{answer:?}");
-    let answers = client.stream_append(requests(1), patient()).await;
-    assert!(matches!(answers, Err(RPCError::Unreachable(_))));
-    drop(answers);
+    // Each failure takes a request: that is where openraft waits out its pause.
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&taken);
+    let input = requests(2).inspect(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let answers: Vec<_> = client.stream_append(input, patient()).await.expect("a stream").collect().await;
+    assert!(matches!(answers.as_slice(), [Err(RPCError::Unreachable(_))]), "{answers:?}");
+    assert_eq!(taken.load(Ordering::SeqCst), 1);
     assert!(client.backoff().expect("its own").take(20).all(|pause| pause <= config().reconnect_pause_max));
 }
 

@@ -4,6 +4,7 @@
 use std::io;
 use std::time::Duration;
 
+use hapax_codec::membership::DataId;
 use hapax_codec::peer::hello::{Channel, ClusterId, Hello, MIN_VERSION, Refusal, VERSION, Welcome};
 use hapax_codec::peer::{DecodeError, MAX_HELLO_LEN};
 use thiserror::Error;
@@ -11,6 +12,7 @@ use tokio::time::timeout;
 
 use super::frame::{ConnReader, ConnWriter, split};
 use super::io::{Accepted, BoxIo};
+use super::known::KnownData;
 use crate::types::NodeId;
 
 /// Who this node is to its peers.
@@ -20,6 +22,8 @@ pub struct Identity {
     pub cluster: ClusterId,
     /// The node.
     pub node: NodeId,
+    /// Its data directory.
+    pub data: DataId,
 }
 
 /// Why there is no connection to a peer. Nothing of any request was written.
@@ -39,6 +43,11 @@ pub enum ConnectError {
         /// The node that answered at the address.
         node: NodeId,
     },
+    /// The node at the address is another one than the member that it was, though it has its id.
+    #[error(
+        "node {0} was known with other data: if its data was lost, it must join again, empty, under a new node id"
+    )]
+    OtherData(NodeId),
     /// The stream broke during the handshake.
     #[error("handshake failed: {0}")]
     Handshake(io::Error),
@@ -65,19 +74,29 @@ pub struct Conn {
 }
 
 /// Introduces this node on a stream that it dialled.
-pub async fn introduce(io: BoxIo, me: Identity, to: NodeId, channel: Channel) -> Result<Conn, ConnectError> {
+pub async fn introduce(
+    io: BoxIo,
+    me: Identity,
+    to: NodeId,
+    channel: Channel,
+    known: &KnownData,
+) -> Result<Conn, ConnectError> {
     let (mut reader, mut writer) = split(io, MAX_HELLO_LEN);
-    let hello = Hello { version: VERSION, cluster: me.cluster, from: me.node, to, channel };
+    let hello = Hello { version: VERSION, cluster: me.cluster, from: me.node, to, channel, data: me.data };
     writer.send(hello.encode()).await.map_err(ConnectError::Handshake)?;
     let body = reader.next().await.map_err(ConnectError::Handshake)?;
     let body = body.ok_or_else(|| ConnectError::Handshake(io::ErrorKind::UnexpectedEof.into()))?;
     let welcome = Welcome::decode(body)?;
+    if welcome.node == to {
+        known.note(to, welcome.verdict == Err(Refusal::Data));
+    }
     match welcome.verdict {
         Err(refusal) => Err(ConnectError::Refused { refusal, node: welcome.node }),
         Ok(version) if !(MIN_VERSION..=VERSION).contains(&version) => {
             Err(ConnectError::Refused { refusal: Refusal::Version, node: welcome.node })
         }
         Ok(_) if welcome.node != to => Err(ConnectError::Refused { refusal: Refusal::Node, node: welcome.node }),
+        Ok(_) if !known.admits(to, welcome.data) => Err(ConnectError::OtherData(to)),
         Ok(_) => {
             reader.raise_limit();
             Ok(Conn { reader, writer })
@@ -100,6 +119,7 @@ pub enum WelcomeError {
 pub async fn welcome(
     accepted: Accepted,
     me: Identity,
+    known: &KnownData,
     full: bool,
     within: Duration,
 ) -> Result<(Conn, NodeId, Channel), WelcomeError> {
@@ -107,9 +127,9 @@ pub async fn welcome(
     let exchange = async {
         let body = reader.next().await?;
         let body = body.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof))?;
-        let verdict = judge(Hello::decode(body), me, accepted.identity, full);
+        let verdict = judge(Hello::decode(body), me, accepted.identity, known, full);
         let version = verdict.map(|hello| hello.version.min(VERSION));
-        let welcome = Welcome { verdict: version, node: me.node };
+        let welcome = Welcome { verdict: version, node: me.node, data: me.data };
         writer.send(welcome.encode()).await?;
         verdict.map_err(WelcomeError::Refused)
     };
@@ -124,6 +144,7 @@ fn judge(
     hello: Result<Hello, Refusal>,
     me: Identity,
     identity: Option<NodeId>,
+    known: &KnownData,
     full: bool,
 ) -> Result<Hello, Refusal> {
     let hello = hello?;
@@ -138,6 +159,9 @@ fn judge(
     }
     if identity.is_some_and(|proven| proven != hello.from) {
         return Err(Refusal::Identity);
+    }
+    if !known.admits(hello.from, hello.data) {
+        return Err(Refusal::Data);
     }
     if full {
         return Err(Refusal::Busy);

@@ -14,6 +14,8 @@
 //!   no longer than their own deadline and fail at once between two attempts ([`link::Link`]).
 //! - **A silent connection dies.** A peer that answers neither requests nor pings for `stall_timeout`
 //!   loses the connection, whatever the kernel thinks of it ([`pipe`]).
+//! - **A member is who it was.** A node that comes under a member's id with another data directory is neither dialled
+//!   nor welcomed ([`known::KnownData`]).
 //! - **Channels do not queue behind each other**: appends, control, application calls and snapshots
 //!   each have a connection of their own.
 //! - **Every queue is bounded**, here by the constants and by [`Config`].
@@ -23,6 +25,7 @@ pub mod call;
 pub mod frame;
 pub mod hello;
 pub mod io;
+pub mod known;
 pub mod link;
 pub mod mem;
 pub mod peers;
@@ -40,6 +43,7 @@ use thiserror::Error;
 pub use self::call::CallError;
 pub use self::hello::{ConnectError, Identity};
 pub use self::io::{Accepted, BoxIo, Dialer, Incoming, Listener};
+pub use self::known::KnownData;
 pub use self::mem::MemNetwork;
 pub use self::peers::Peers;
 pub use self::server::{Service, serve};

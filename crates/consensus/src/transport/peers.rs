@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use hapax_codec::membership::DataId;
 use hapax_codec::peer::call::ReadIndex;
 use hapax_codec::peer::hello::Channel;
 use tokio::time::{Instant, timeout};
@@ -18,6 +19,7 @@ use super::append::AppendConn;
 use super::call::{Ambiguous, CallConn, CallError, NotWritten};
 use super::hello::{Conn, ConnectError, Identity, introduce};
 use super::io::Dialer;
+use super::known::KnownData;
 use super::link::Link;
 use crate::types::NodeId;
 
@@ -39,6 +41,7 @@ pub struct Peers(Arc<Inner>);
 
 struct Inner {
     me: Identity,
+    members: KnownData,
     dialer: Arc<dyn Dialer>,
     config: Config,
     peers: Mutex<BTreeMap<NodeId, Arc<Peer>>>,
@@ -82,12 +85,18 @@ impl Rtt {
 impl Peers {
     /// No peers yet. The configuration has been checked.
     pub fn new(me: Identity, dialer: impl Dialer, config: Config) -> Self {
-        Self(Arc::new(Inner { me, dialer: Arc::new(dialer), config, peers: Mutex::default() }))
+        let members = KnownData::default();
+        Self(Arc::new(Inner { me, members, dialer: Arc::new(dialer), config, peers: Mutex::default() }))
     }
 
     /// Who this node is.
     pub fn identity(&self) -> Identity {
         self.0.me
+    }
+
+    /// What is known of the members' data; the accepting side must know it too.
+    pub fn members(&self) -> &KnownData {
+        &self.0.members
     }
 
     /// The transport's settings.
@@ -116,9 +125,23 @@ impl Peers {
         self.lock().insert(node, peer);
     }
 
+    /// Says which data directory a member has. Connections from the time when that was not known are dropped: they may
+    /// lead to another one. An unknown one says nothing.
+    pub fn expect(&self, node: NodeId, data: DataId) {
+        if !self.0.members.set(node, data) {
+            return;
+        }
+        let mut peers = self.lock();
+        if let Some(peer) = peers.get(&node) {
+            let peer = Arc::new(self.new_peer(node, &peer.addr, peer.is_pinned));
+            peers.insert(node, peer);
+        }
+    }
+
     /// Forgets a node that left the cluster, and closes its connections.
     pub fn remove(&self, node: NodeId) {
         self.lock().remove(&node);
+        self.0.members.forget(node);
     }
 
     /// The known nodes.
@@ -148,7 +171,7 @@ impl Peers {
         addr: &str,
         channel: Channel,
     ) -> BoxFuture<'static, Result<Conn, ConnectError>> {
-        dial(&self.0.dialer, self.0.me, &self.0.config, node, addr, channel)
+        Dial::of(&self.0).dial(node, addr, channel)
     }
 
     /// Dials a known node for a snapshot transfer.
@@ -177,11 +200,11 @@ impl Peers {
         channel: Channel,
         wrap: impl Fn(Conn, &Config) -> C + Clone + Send + Sync + 'static,
     ) -> Arc<Link<C>> {
-        let Inner { me, dialer, config, .. } = &*self.0;
-        let (me, dialer, settings, addr) = (*me, Arc::clone(dialer), config.clone(), addr.to_owned());
+        let Inner { config, .. } = &*self.0;
+        let (parts, addr) = (Dial::of(&self.0), addr.to_owned());
         let connect = move || {
-            let (config, wrap) = (settings.clone(), wrap.clone());
-            let dialled = dial(&dialer, me, &config, node, &addr, channel);
+            let (config, wrap) = (parts.config.clone(), wrap.clone());
+            let dialled = parts.dial(node, &addr, channel);
             async move {
                 let conn = dialled.await;
                 if let Err(error) = &conn {
@@ -227,25 +250,33 @@ impl Peers {
     }
 }
 
-/// Dials and introduces this node, both within `connect_timeout`.
-fn dial(
-    dialer: &Arc<dyn Dialer>,
+/// What dialling takes. A link has its own, since it must not keep the whole set of peers alive.
+struct Dial {
     me: Identity,
-    config: &Config,
-    node: NodeId,
-    addr: &str,
-    channel: Channel,
-) -> BoxFuture<'static, Result<Conn, ConnectError>> {
-    let stream = dialer.dial(node, addr);
-    let within = config.connect_timeout;
-    async move {
-        let connected = async {
-            let io = stream.await.map_err(ConnectError::Dial)?;
-            introduce(io, me, node, channel).await
-        };
-        timeout(within, connected).await.unwrap_or(Err(ConnectError::Timeout(within)))
+    members: KnownData,
+    dialer: Arc<dyn Dialer>,
+    config: Config,
+}
+
+impl Dial {
+    fn of(inner: &Inner) -> Self {
+        let Inner { me, members, dialer, config, .. } = inner;
+        Self { me: *me, members: members.clone(), dialer: Arc::clone(dialer), config: config.clone() }
     }
-    .boxed()
+
+    /// Dials and introduces this node, both within `connect_timeout`.
+    fn dial(&self, node: NodeId, addr: &str, channel: Channel) -> BoxFuture<'static, Result<Conn, ConnectError>> {
+        let stream = self.dialer.dial(node, addr);
+        let (me, members, within) = (self.me, self.members.clone(), self.config.connect_timeout);
+        async move {
+            let connected = async {
+                let io = stream.await.map_err(ConnectError::Dial)?;
+                introduce(io, me, node, channel, &members).await
+            };
+            timeout(within, connected).await.unwrap_or(Err(ConnectError::Timeout(within)))
+        }
+        .boxed()
+    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::frame::{ConnReader, ConnWriter};
 use super::hello::{Conn, Identity, WelcomeError, welcome};
 use super::io::{Incoming, Listener};
+use super::known::KnownData;
 use super::{Config, MAX_APPEND_WINDOW, MAX_WRITE_FRAMES, MAX_WRITE_LEN, REPLY_QUEUE_LEN};
 use crate::types::NodeId;
 
@@ -66,6 +67,7 @@ enum Ended {
 pub async fn serve<S: Service>(
     mut listener: impl Listener,
     me: Identity,
+    members: KnownData,
     service: Arc<S>,
     config: Config,
     stop: CancellationToken,
@@ -91,7 +93,8 @@ pub async fn serve<S: Service>(
         };
         // Without a place even for a stranger the connection is closed unheard.
         let Ok(stranger) = Arc::clone(&strangers).try_acquire_owned() else { continue };
-        let server = Server { me, service: Arc::clone(&service), config: Arc::clone(&config) };
+        let server =
+            Server { me, members: members.clone(), service: Arc::clone(&service), config: Arc::clone(&config) };
         let known = Arc::clone(&known);
         connections.spawn(async move {
             if let Err(reason) = server.connection(incoming, stranger, known).await {
@@ -103,6 +106,7 @@ pub async fn serve<S: Service>(
 
 struct Server<S> {
     me: Identity,
+    members: KnownData,
     service: Arc<S>,
     config: Arc<Config>,
 }
@@ -118,7 +122,7 @@ impl<S: Service> Server<S> {
         let late = |_| io::Error::from(io::ErrorKind::TimedOut);
         let accepted = timeout(within, incoming).await.map_err(late)??;
         let place = known.try_acquire_owned().ok();
-        let (conn, from, channel) = welcome(accepted, self.me, place.is_none(), within).await?;
+        let (conn, from, channel) = welcome(accepted, self.me, &self.members, place.is_none(), within).await?;
         drop(stranger);
         tracing::debug!(from, ?channel, "peer connected");
         match channel {

@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
+use hapax_codec::membership::DataId;
 use hapax_codec::peer::call::{Request, Status};
 use hapax_codec::peer::hello::{Channel, ClusterId, Hello, Refusal, VERSION, Welcome};
 use hapax_codec::peer::raft::{AppendReply, AppendRequest};
@@ -110,7 +111,7 @@ fn config() -> Config {
 }
 
 fn me(node: NodeId) -> Identity {
-    Identity { cluster: CLUSTER, node }
+    Identity { cluster: CLUSTER, node, data: DataId([node as u8; 16]) }
 }
 
 fn within(ms: u64) -> Instant {
@@ -128,7 +129,17 @@ fn start<S: Service>(
     service: &Arc<S>,
     config: Config,
 ) -> AbortOnDropHandle<()> {
-    let served = serve(listener, me(node), Arc::clone(service), config, CancellationToken::new());
+    start_knowing(listener, node, KnownData::default(), service, config)
+}
+
+fn start_knowing<S: Service>(
+    listener: impl Listener,
+    node: NodeId,
+    known: KnownData,
+    service: &Arc<S>,
+    config: Config,
+) -> AbortOnDropHandle<()> {
+    let served = serve(listener, me(node), known, Arc::clone(service), config, CancellationToken::new());
     AbortOnDropHandle::new(tokio::spawn(served))
 }
 
@@ -470,7 +481,7 @@ async fn an_address_that_changed_is_followed() {
 
 async fn refusal_of(network: &MemNetwork, me: Identity, to: NodeId) -> Result<(), Refusal> {
     let io = network.dialer(me.node).dial(to, "two").await.expect("dialled");
-    match introduce(io, me, to, Channel::Control).await {
+    match introduce(io, me, to, Channel::Control, &KnownData::default()).await {
         Ok(_) => Ok(()),
         Err(ConnectError::Refused { refusal, .. }) => Err(refusal),
         Err(other) => panic!("{other}"),
@@ -481,13 +492,17 @@ async fn refusal_of(network: &MemNetwork, me: Identity, to: NodeId) -> Result<()
 async fn a_hello_from_elsewhere_is_refused_by_type() {
     let Two { network, _server, .. } = two(config());
     assert_eq!(refusal_of(&network, me(1), 2).await, Ok(()));
-    let stranger = Identity { cluster: ClusterId([2; 16]), node: 1 };
+    let stranger = Identity { cluster: ClusterId([2; 16]), ..me(1) };
     assert_eq!(refusal_of(&network, stranger, 2).await, Err(Refusal::Cluster));
     assert_eq!(refusal_of(&network, me(1), 3).await, Err(Refusal::Node), "the address is node 2's");
     assert_eq!(refusal_of(&network, me(2), 2).await, Err(Refusal::Node), "nobody is node 2 but itself");
 
     for (bytes, refusal) in [
-        (Hello { version: 0, cluster: CLUSTER, from: 1, to: 2, channel: Channel::App }.encode(), Refusal::Version),
+        (
+            Hello { version: 0, cluster: CLUSTER, from: 1, to: 2, channel: Channel::App, data: DataId::UNKNOWN }
+                .encode(),
+            Refusal::Version,
+        ),
         (Request { id: 1, op: 1, budget_ms: 1, payload: Bytes::new() }.encode(), Refusal::NotHello),
     ] {
         let io = network.dialer(1).dial(2, "two").await.expect("dialled");
@@ -499,12 +514,56 @@ async fn a_hello_from_elsewhere_is_refused_by_type() {
     }
 }
 
+/// Node 1 comes back with other data than node 2 knows it with.
+#[tokio::test]
+async fn a_dialler_with_other_data_is_refused_and_hears_why() {
+    let network = MemNetwork::new();
+    let known = KnownData::default();
+    let _server = start_knowing(network.listen(2, "two"), 2, known.clone(), &Arc::new(Script::default()), config());
+    let other = Identity { data: DataId([0xee; 16]), ..me(1) };
+    assert_eq!(refusal_of(&network, other, 2).await, Ok(()), "nothing is known of node 1");
+    known.set(1, me(1).data);
+    assert_eq!(refusal_of(&network, other, 2).await, Err(Refusal::Data));
+    assert_eq!(refusal_of(&network, Identity { data: DataId::UNKNOWN, ..me(1) }, 2).await, Err(Refusal::Data));
+    assert_eq!(refusal_of(&network, me(1), 2).await, Ok(()));
+
+    let peers = Peers::new(other, network.dialer(1), config());
+    peers.set(2, "two");
+    let refused = peers.call(2, ECHO, text("hello"), soon()).await;
+    assert!(matches!(refused, Err(CallError::NotWritten(_))), "{refused:?}");
+    assert_eq!(peers.members().refusing(), Some(2));
+}
+
+/// Node 2 comes back with other data than node 1 knows it with.
+#[tokio::test]
+async fn an_acceptor_with_other_data_is_not_spoken_to() {
+    let Two { network, peers, _server, .. } = two(config());
+    peers.call(2, ECHO, text("before"), soon()).await.expect("nothing is known of node 2");
+    let other = DataId([0xee; 16]);
+    peers.expect(2, other);
+    let refused = peers.call(2, ECHO, text("after"), soon()).await;
+    assert!(matches!(refused, Err(CallError::NotWritten(_))), "the connection from before is gone: {refused:?}");
+    assert!(matches!(peers.dial_snapshot(2).await, Err(ConnectError::OtherData(2))));
+    let io = network.dialer(1).dial(2, "two").await.expect("dialled");
+    let refused = introduce(io, me(1), 2, Channel::Append, peers.members()).await;
+    assert!(matches!(refused, Err(ConnectError::OtherData(2))));
+    peers.expect(2, me(2).data);
+    peers.call(2, ECHO, text("again"), soon()).await.expect("the data that it is known with");
+}
+
 #[tokio::test]
 async fn a_newer_dialler_is_welcomed_with_our_version() {
     let Two { network, _server, .. } = two(config());
     let io = network.dialer(1).dial(2, "two").await.expect("dialled");
     let (mut reader, mut writer) = frame::split(io, MAX_FRAME_LEN);
-    let hello = Hello { version: VERSION + 5, cluster: CLUSTER, from: 1, to: 2, channel: Channel::App };
+    let hello = Hello {
+        version: VERSION + 5,
+        cluster: CLUSTER,
+        from: 1,
+        to: 2,
+        channel: Channel::App,
+        data: DataId::UNKNOWN,
+    };
     writer.send(hello.encode()).await.expect("written");
     let body = reader.next().await.expect("read").expect("a welcome");
     assert_eq!(Welcome::decode(body).expect("a welcome").verdict, Ok(VERSION));
@@ -556,7 +615,8 @@ async fn nonsense_ends_its_own_connection_only() {
     ];
     for frame in nonsense {
         let io = network.dialer(3).dial(2, "two").await.expect("dialled");
-        let Conn { mut reader, mut writer } = introduce(io, me(3), 2, Channel::App).await.expect("welcome");
+        let Conn { mut reader, mut writer } =
+            introduce(io, me(3), 2, Channel::App, &KnownData::default()).await.expect("welcome");
         // The server may close before all of it is written.
         let _ = writer.send(frame).await;
         assert!(!matches!(reader.next().await, Ok(Some(_))), "closed");
@@ -576,7 +636,8 @@ async fn a_connection_that_says_nothing_is_closed_and_a_pinging_one_is_not() {
     peers.call(2, ECHO, text("peer"), soon()).await.expect("answered");
     let conn = peers.get(2).expect("known").app.get(soon()).await.expect("connected");
     let io = network.dialer(3).dial(2, "two").await.expect("dialled");
-    let Conn { mut reader, writer: _writer } = introduce(io, me(3), 2, Channel::App).await.expect("welcome");
+    let Conn { mut reader, writer: _writer } =
+        introduce(io, me(3), 2, Channel::App, &KnownData::default()).await.expect("welcome");
     assert!(reader.next().await.expect("closed").is_none());
     // The quiet connection of the peer was as idle, but for its pings.
     let again = peers.get(2).expect("known").app.get(soon()).await.expect("connected");
@@ -589,7 +650,9 @@ async fn rogue(network: &MemNetwork, frames: Vec<Frame>) -> AbortOnDropHandle<()
     AbortOnDropHandle::new(tokio::spawn(async move {
         let accepted = listener.accept().await.expect("accepted").await.expect("established");
         let (mut conn, _, _) =
-            super::hello::welcome(accepted, me(2), false, Duration::from_secs(9)).await.expect("a hello");
+            super::hello::welcome(accepted, me(2), &KnownData::default(), false, Duration::from_secs(9))
+                .await
+                .expect("a hello");
         conn.reader.next().await.expect("read").expect("a request");
         for frame in frames {
             conn.writer.send(frame).await.expect("written");

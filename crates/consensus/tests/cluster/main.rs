@@ -6,3 +6,4 @@ mod failures;
 mod life;
 mod snapshots;
 mod support;
+mod wiped;

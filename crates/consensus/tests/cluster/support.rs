@@ -16,7 +16,7 @@ use hapax_consensus::propose::ProposeError;
 use hapax_consensus::state_adapter::GROUP;
 use hapax_consensus::storage::Storage;
 use hapax_consensus::transport::{self, MemNetwork};
-use hapax_consensus::types::{NodeId, PeerNode};
+use hapax_consensus::types::{DataId, NodeId, PeerNode};
 use hapax_machine::command::{Bootstrap, Caller, Claim, Command};
 use hapax_machine::ids::{
     ClaimId, ClientId, Digest, ExecutionId, NamespaceName, OperationKey, ScopeOf, TenantId, internal_key, slot,
@@ -43,7 +43,24 @@ struct Slot {
     dir: TempDir,
     log: MemoryDisk,
     state: MemoryState,
+    /// What the stores in memory are known by; those on a disk keep their own.
+    data: DataId,
     node: Option<Node>,
+}
+
+impl Slot {
+    /// Stores that hold nothing.
+    fn empty() -> Self {
+        static DRAWN: AtomicU64 = AtomicU64::new(0);
+        let data = u128::from(DRAWN.fetch_add(1, Ordering::Relaxed)) + 1;
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            log: MemoryDisk::new(),
+            state: MemoryState::default(),
+            data: DataId(data.to_be_bytes()),
+            node: None,
+        }
+    }
 }
 
 /// A cluster.
@@ -76,19 +93,16 @@ impl Cluster {
                 addr: format!("node{id}"),
                 region: format!("region{id}"),
                 client_url: format!("http://node{id}"),
+                data: DataId::UNKNOWN,
             };
             (id, node)
-        };
-        let slot = |id| {
-            let dir = tempfile::tempdir().unwrap();
-            (id, Slot { dir, log: MemoryDisk::new(), state: MemoryState::default(), node: None })
         };
         Self {
             net: MemNetwork::new(),
             kind,
             tweak: Box::new(tweak),
             members: (1..=nodes).map(member).collect(),
-            slots: (1..=nodes).map(slot).collect(),
+            slots: (1..=nodes).map(|id| (id, Slot::empty())).collect(),
             claims: AtomicU64::new(0),
             owner_len: 8,
         }
@@ -131,7 +145,7 @@ impl Cluster {
         let state = slot.state.open(OpenState::default(), fatal.hook()).unwrap();
         let applied = state.applied().last_applied.map(|id| (GROUP.0, id));
         let options = OpenOptions { applied: applied.into_iter().collect(), ..OpenOptions::new(fatal.hook()) };
-        Storage { log: slot.log.open(options).unwrap(), state }
+        Storage { log: slot.log.open(options).unwrap(), state, data: slot.data }
     }
 
     /// Gives every node another address; those that run keep listening at the old one.
@@ -173,6 +187,12 @@ impl Cluster {
             Kind::Memory => self.crash(id).await,
             Kind::Disk => self.stop(id).await,
         }
+    }
+
+    /// Takes a node away, and everything that it has kept.
+    pub(crate) async fn wipe(&mut self, id: NodeId) {
+        self.leave(id).await;
+        self.slots.insert(id, Slot::empty());
     }
 
     /// The disk of a node's log.
