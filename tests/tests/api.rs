@@ -259,6 +259,7 @@ async fn the_documents_and_probes_are_served() -> Result<()> {
         "hapax_http_request_duration_seconds",
         "hapax_log_fsync_duration_seconds",
         "hapax_has_leader 1",
+        "hapax_disk_size_bytes{part=\"log\"}",
     ] {
         ensure!(text.contains(name), "no {name} in the metrics");
     }

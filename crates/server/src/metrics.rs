@@ -1,5 +1,7 @@
 //! The metrics listener: Prometheus text, on an address of its own, so that scraping never competes with callers.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::Router;
@@ -39,6 +41,7 @@ fn doubling(first: f64, count: i32) -> Vec<f64> {
 pub(crate) async fn serve(
     listener: TcpListener,
     handle: PrometheusHandle,
+    data_dir: PathBuf,
     timeouts: Timeouts,
     stop: CancellationToken,
 ) {
@@ -56,8 +59,23 @@ pub(crate) async fn serve(
     let render = move || {
         // What this node believes the time is: operators compare nodes, and tests move it.
         metrics::gauge!("hapax_wall_clock_seconds").set(SystemClock.wall_ms() as f64 / 1_000.0);
+        for part in ["log", "state", "snapshots"] {
+            metrics::gauge!("hapax_disk_size_bytes", "part" => part).set(size_of(&data_dir.join(part)) as f64);
+        }
         std::future::ready(handle.render())
     };
     let router = Router::new().route("/metrics", get(render));
     Connections::new(listener, SCRAPERS_MAX, timeouts).serve(router, stop).await;
+}
+
+/// Bytes of the files under a directory; what goes away while it is looked at counts as nothing.
+fn size_of(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .map(|entry| match entry.metadata() {
+            Ok(meta) if meta.is_dir() => size_of(&entry.path()),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        })
+        .sum()
 }

@@ -75,7 +75,13 @@ pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<()
     let router = routes::router(app, Gate::new(config.limits.requests));
     let connections = Connections::new(client_listener, config.limits.connections, timeouts);
     let clients = tokio::spawn(connections.serve(router, stop.clone()));
-    let scrapes = tokio::spawn(metrics::serve(metrics_listener, recorder, timeouts, stop.clone()));
+    let scrapes = tokio::spawn(metrics::serve(
+        metrics_listener,
+        recorder,
+        config.node.data_dir.clone(),
+        timeouts,
+        stop.clone(),
+    ));
     tracing::info!(node = config.node.id, region = %config.node.region, client = %config.listen.client, "serving");
     until_told(&config, &node, until).await?;
     tracing::info!("stopping: no new work is taken");
