@@ -17,9 +17,6 @@ use crate::auth::Caller;
 use crate::problem::Refusal;
 use crate::state::App;
 
-/// Where a problem's `type` leads.
-pub(super) const ERROR_PAGE: &str = "/errors/{code}";
-
 pub(super) async fn live() -> Response {
     json(StatusCode::OK, &Liveness { alive: true })
 }

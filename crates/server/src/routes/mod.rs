@@ -38,7 +38,7 @@ pub(crate) fn router(app: App, gate: Gate) -> Router {
         .route(endpoints::RESOLVE, post(executions::resolve))
         .route(endpoints::CLUSTER, get(health::cluster))
         .route(endpoints::OPENAPI, get(health::openapi))
-        .route(health::ERROR_PAGE, get(health::error_page))
+        .route(endpoints::ERROR_PAGE, get(health::error_page))
         .method_not_allowed_fallback(|| async { Refusal::new(Code::MethodNotAllowed) })
         .fallback(|| async { Refusal::new(Code::NotFound) })
         .layer(middleware::from_fn(measured))
