@@ -2,13 +2,20 @@
 
 use alloc::vec::Vec;
 
+use crate::capability::{CapabilityRecord, DecisionRecord, UseRecord};
 use crate::clock::Clocks;
+use crate::epoch::EpochRecord;
 use crate::evidence::EvidenceRecord;
 use crate::grant::GrantCounter;
-use crate::ids::{Birth, ClaimId, ExecutionId, Incarnation, OperationKey, TenantTag};
-use crate::namespace::NamespaceRecord;
-use crate::operation::{Body, ExecutionRecord, GrantRecord, OperationRecord};
-use crate::tenant::TokenRecord;
+use crate::ids::{
+    Attempt, Birth, CapabilityId, ClaimId, DecisionKey, ExecutionId, InboxKey, Incarnation, NamespaceName,
+    OperationId, OperationKey, Revision, TenantId, TenantTag,
+};
+use crate::inbox::InboxRecord;
+use crate::namespace::{NamespaceRecord, NamespaceStatus};
+use crate::operation::{Body, ExecutionRecord, GrantRecord, OperationRecord, Place, State};
+use crate::refusal::{RefusalKey, RefusalRecord};
+use crate::tenant::{TenantRecord, TokenRecord};
 
 /// The part of the state that every entry touches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,10 +39,21 @@ pub struct Head {
 pub enum Change {
     /// A namespace's policy.
     Namespace(NamespaceRecord),
+    /// What changes in a namespace by itself.
+    Status(TenantId, NamespaceName, NamespaceStatus),
+    /// A tenant.
+    Tenant(TenantRecord),
     /// A token.
     Token(TokenRecord),
+    /// A register of authority.
+    Epoch(EpochRecord),
     /// An operation; a terminal one leaves the rows of live ones.
-    Operation(OperationRecord),
+    Operation {
+        /// What it is now.
+        record: OperationRecord,
+        /// Where it stood in the lists before; `None` where it was not there.
+        was: Option<Place>,
+    },
     /// Where an execution is, or what it came to.
     Execution(TenantTag, ExecutionId, ExecutionRecord),
     /// A superseded claim.
@@ -44,6 +62,41 @@ pub enum Change {
     Body(OperationKey, Birth, Body),
     /// A piece of evidence and its number within the operation.
     Evidence(OperationKey, Birth, u32, EvidenceRecord),
+    /// A capability.
+    Capability(CapabilityRecord),
+    /// The capability that a decision led to.
+    Decision(DecisionKey, DecisionRecord),
+    /// A use of a bounded-use capability.
+    Use(TenantTag, CapabilityId, OperationKey, UseRecord),
+    /// An accepted delivery.
+    Inbox(InboxKey, InboxRecord),
+    /// A refusal.
+    Refusal(RefusalKey, RefusalRecord),
+}
+
+/// A change of an operation's state, for those who watch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// At which revision.
+    pub revision: Revision,
+    /// Its number among the events of that revision.
+    pub part: u32,
+    /// The owner's tag.
+    pub tenant: TenantTag,
+    /// The namespace.
+    pub namespace: NamespaceName,
+    /// The operation.
+    pub operation: OperationId,
+    /// The operation's state now.
+    pub state: State,
+    /// Its newest attempt; 0 where there is none.
+    pub attempt: Attempt,
+    /// Its newest execution.
+    pub execution: Option<ExecutionId>,
+    /// Whether it waits for people.
+    pub escalated: bool,
+    /// Whether it is quarantined.
+    pub quarantined: bool,
 }
 
 /// The rows that a command or an entry writes, and the head after it.
@@ -53,4 +106,6 @@ pub struct Changes {
     pub head: Head,
     /// The rows, in the order in which they were decided.
     pub rows: Vec<Change>,
+    /// What happened, in order.
+    pub events: Vec<Event>,
 }

@@ -1,12 +1,12 @@
-//! The claim: the atomic step that elects one executor.
+//! The claim: the atomic step that elects one executor, and consumes authority in the same apply.
 //!
 //! ```text
-//! absent ------------------------------> executing, attempt 1
+//! absent, requested -------------------> executing, attempt 1
 //! not_applied -------------------------> executing, attempt + 1
 //! executing, lapsed, on_lapse=takeover -> executing, same execution and attempt, new epoch
 //! ```
 //!
-//! In this order, and the first that holds is the answer. (REQUIREMENTS 34–45; seed 000)
+//! In this order, and the first that holds is the answer. (DESIGN §2; REQUIREMENTS 34–45; seed 000)
 //!
 //! | # | condition | answer |
 //! |---|---|---|
@@ -16,27 +16,40 @@
 //! |   | … terminal | replay |
 //! |   | … its epoch is current, executing, in time, neither renewed nor reported | the same grant |
 //! |   | … else | `LeaseLost` |
-//! | 4 | the digest differs | `KeyDigestMismatch` |
+//! | 2 | the message was accepted before: for the same / for anything else | duplicate delivery / `DeliveryMismatch` |
+//! | 3 | what is presented is not good, see [`crate::capability`] | that refusal |
+//! | 4 | the digest, or a fixed creation time of the key, differs | `KeyDigestMismatch` |
 //! | 5 | quarantined | `OperationQuarantined` |
-//! |   | executing | in progress, or a takeover |
+//! |   | executing | in progress, or a takeover; to a capability `OperationExecuting` |
 //! |   | unknown | `OutcomeUnknown` |
-//! |   | completed, failed | replay |
-//! | 6 | the attempt named is not the one due | `AttemptMismatch` |
+//! |   | completed, failed | replay; to a capability `OperationCompleted`, `OperationFailed` |
+//! |   | absent, and the key is older than what is remembered, see [`crate::retention`] | `KeyRetentionElapsed` |
+//! | 6 | the attempt named, or the capability's, is not the one due | `AttemptMismatch` |
+//! | 7 | absent, and as many operations are open as may be | `QuotaExceeded` |
+//!
+//! Only then, in the same apply: the inbox row is inserted, a use is consumed, the execution opened, the lease begun. A refusal
+//! at 2–7 leaves the capability unspent and the inbox row absent; it goes on record, see [`crate::refusal`].
+//! A takeover is for the next inline claimant of an inline execution: authority does not pass from one holder to the next.
 //!
 //! A lease granted at `now` ends at `now + lease_ms + 1`; why one more is told where leases are renewed.
 //!
-//! (2 and 3, message and capability, are another chapter of the protocol.)
-//!
-//! Invariants: a refusal writes nothing but the settling; every granted claim id stays known as long as its operation.
+//! Invariants: a refusal writes nothing but the settling and its record; every granted claim id stays known as long as its
+//! operation; authority is consumed before any effect, and a consumed use ends in exactly one election.
 
 use crate::apply::{Step, not_about_an_operation, refused, standing};
+use crate::capability::{self, CapabilityRecord};
 use crate::change::Change;
 use crate::command::Claim;
-use crate::ids::{Attempt, Birth, ContentHash, ExecutionId, OperationId, OperationKey, effect_key};
+use crate::epoch;
+use crate::ids::{Attempt, Birth, ContentHash, ExecutionId, OperationKey, effect_key};
+use crate::inbox::{self, Delivery};
 use crate::lease::deadline;
 use crate::namespace::{Attempts, NamespaceRecord, OnLapse};
 use crate::operation::{Execution, ExecutionRecord, GrantRecord, OperationRecord, State};
 use crate::outcome::{Answer, Grant, Lease, Receipt, Refusal};
+use crate::refusal;
+use crate::register::insert;
+use crate::retention;
 use crate::state_hash::Canon;
 use crate::view::View;
 
@@ -49,29 +62,147 @@ pub(crate) fn claim<V: View>(step: &mut Step<'_, V>, command: &Claim) -> Result<
         _ => return Ok(not_about_an_operation(Refusal::NotFound)),
     };
     let key = OperationKey::new(&caller.tenant, &command.internal_key);
-    let Some(mut operation) = step.view.operation(&key)? else {
-        return Ok(insert(step, command, &policy));
-    };
-    step.settle(&mut operation, policy.on_lapse);
+    let mut found = step.load(&key)?;
     let content = request_hash(command);
-    if let Some(granted) = granted(step, &operation, command)? {
-        return same_claim(step, &operation, &policy, &granted, content);
+    if let Some(operation) = &mut found {
+        step.settle(operation, &policy)?;
+        if let Some(granted) = granted(step, operation, command)? {
+            return same_claim(step, operation, &policy, &granted, content);
+        }
     }
-    if operation.digest != command.digest || operation.internal_key != command.internal_key {
-        return Ok(refused(Refusal::KeyDigestMismatch, Some(&operation), &policy));
+    let decision = decide(step, command, found.as_ref(), &policy)?;
+    match decision {
+        Decision::Elect(presented) => {
+            let operation = match found {
+                Some(operation) => operation,
+                None => insert(step, &command.as_register(), &policy),
+            };
+            elect(step, command, operation, presented, content)
+        }
+        Decision::TakeOver => match found {
+            Some(operation) => take_over(step, command, operation, content),
+            None => Ok(not_about_an_operation(Refusal::NotFound)),
+        },
+        Decision::Answer(answer) => Ok(answer),
+        Decision::Refuse(reason) => {
+            refusal::keep(step, command, found.as_ref(), reason)?;
+            Ok(refused(reason, found.as_ref(), &policy))
+        }
+    }
+}
+
+/// What steps 2 to 7 come to.
+enum Decision {
+    Elect(Option<CapabilityRecord>),
+    TakeOver,
+    Answer(Answer),
+    Refuse(Refusal),
+}
+
+fn decide<V: View>(
+    step: &Step<'_, V>,
+    command: &Claim,
+    found: Option<&OperationRecord>,
+    policy: &NamespaceRecord,
+) -> Result<Decision, V::Error> {
+    match (inbox::deliver(&step.view, command, found)?, found) {
+        (Delivery::First, _) => {}
+        (Delivery::Duplicate, Some(operation)) => {
+            let standing = standing(operation, policy, step.now());
+            return Ok(Decision::Answer(Answer::DuplicateDelivery(standing)));
+        }
+        (Delivery::Duplicate | Delivery::Mismatch, _) => return Ok(Decision::Refuse(Refusal::DeliveryMismatch)),
+    }
+    let presented = match capability::present(step, command, found, policy)? {
+        Ok(presented) => presented,
+        Err(reason) => return Ok(Decision::Refuse(reason)),
+    };
+    match found {
+        None => admit(step, command, policy, presented),
+        Some(operation) => gate(step, command, operation, policy, presented),
+    }
+}
+
+/// Steps 5 to 7 for an operation that the claim would insert.
+fn admit<V: View>(
+    step: &Step<'_, V>,
+    command: &Claim,
+    policy: &NamespaceRecord,
+    presented: Option<CapabilityRecord>,
+) -> Result<Decision, V::Error> {
+    if let Some(reason) = retention::admit(step, policy, command.key_created_at)? {
+        return Ok(Decision::Refuse(reason));
+    }
+    if command.attempt.is_some_and(|attempt| attempt != FIRST) {
+        return Ok(Decision::Refuse(Refusal::AttemptMismatch { due: FIRST }));
+    }
+    Ok(match over_quota(step, policy)? {
+        true => Decision::Refuse(Refusal::QuotaExceeded),
+        false => Decision::Elect(presented),
+    })
+}
+
+/// Whether the namespace has as many open operations as it may have.
+pub(crate) fn over_quota<V: View>(step: &Step<'_, V>, policy: &NamespaceRecord) -> Result<bool, V::Error> {
+    let Some(most) = policy.quota.open_operations else {
+        return Ok(false);
+    };
+    Ok(step.status(&policy.tenant, &policy.name)?.open >= most)
+}
+
+/// Steps 4 to 6 for an operation that is there.
+fn gate<V: View>(
+    step: &Step<'_, V>,
+    command: &Claim,
+    operation: &OperationRecord,
+    policy: &NamespaceRecord,
+    presented: Option<CapabilityRecord>,
+) -> Result<Decision, V::Error> {
+    let other_request = operation.digest != command.digest || operation.internal_key != command.internal_key;
+    if other_request || retention::is_other_key(policy, operation, command.key_created_at) {
+        return Ok(Decision::Refuse(Refusal::KeyDigestMismatch));
     }
     if operation.quarantined {
-        return Ok(refused(Refusal::OperationQuarantined, Some(&operation), &policy));
+        return Ok(Decision::Refuse(Refusal::OperationQuarantined));
     }
-    match operation.state() {
-        State::Executing if takeover_is_due(step, &operation, &policy) => {
-            take_over(step, command, &mut operation, &policy, content)
+    let inline = presented.is_none();
+    Ok(match operation.state() {
+        State::Executing if inline && takeover_is_due(step, operation, policy) => {
+            let attempt = operation.attempt();
+            match command.attempt {
+                Some(named) if named != attempt => Decision::Refuse(Refusal::AttemptMismatch { due: attempt }),
+                _ => Decision::TakeOver,
+            }
         }
-        State::Executing => Ok(Answer::InProgress(standing(&operation, &policy, step.now()))),
-        State::Unknown => Ok(refused(Refusal::OutcomeUnknown, Some(&operation), &policy)),
-        State::Completed | State::Failed => replay(step, &operation, &policy),
-        State::NotApplied => Ok(next_attempt(step, command, &mut operation, &policy, content)),
+        State::Executing if inline => Decision::Answer(Answer::InProgress(standing(operation, policy, step.now()))),
+        State::Completed | State::Failed if inline => Decision::Answer(replay(step, operation, policy)?),
+        State::Executing => Decision::Refuse(Refusal::OperationExecuting),
+        State::Completed => Decision::Refuse(Refusal::OperationCompleted),
+        State::Failed => Decision::Refuse(Refusal::OperationFailed),
+        State::Unknown => Decision::Refuse(Refusal::OutcomeUnknown),
+        State::Requested | State::NotApplied => next_attempt(command, operation, policy, presented),
+    })
+}
+
+/// Step 6: the attempt comes from the decision. A capability's decision names it; an inline claim is the decision itself, and
+/// names it where the namespace wants that. (REQUIREMENTS 62)
+fn next_attempt(
+    command: &Claim,
+    operation: &OperationRecord,
+    policy: &NamespaceRecord,
+    presented: Option<CapabilityRecord>,
+) -> Decision {
+    let due = operation.due();
+    let decided = capability::attempt(presented.as_ref());
+    let unnamed = match policy.attempts {
+        Attempts::Automatic => due,
+        Attempts::Explicit => FIRST,
+    };
+    let named = command.attempt.or(decided).unwrap_or(unnamed);
+    if named != due || decided.is_some_and(|decided| decided != due) {
+        return Decision::Refuse(Refusal::AttemptMismatch { due });
     }
+    Decision::Elect(presented)
 }
 
 /// The grant that this claim id was given on `operation`, if it was.
@@ -80,11 +211,11 @@ fn granted<V: View>(
     operation: &OperationRecord,
     command: &Claim,
 ) -> Result<Option<GrantRecord>, V::Error> {
-    let current = &operation.execution;
-    if current.claim_id == command.claim_id {
+    let current = operation.execution.as_ref();
+    if let Some(current) = current.filter(|current| current.claim_id == command.claim_id) {
         return Ok(Some(grant_of(current)));
     }
-    if operation.grants == 1 {
+    if operation.grants <= 1 {
         return Ok(None);
     }
     step.view.grant(&operation.key(), operation.id.birth, &command.claim_id)
@@ -97,7 +228,6 @@ fn same_claim<V: View>(
     granted: &GrantRecord,
     content: ContentHash,
 ) -> Result<Answer, V::Error> {
-    let execution = &operation.execution;
     if granted.request_hash != content {
         return Ok(refused(Refusal::ClaimIdReused, Some(operation), policy));
     }
@@ -108,86 +238,86 @@ fn same_claim<V: View>(
         return replay(step, operation, policy);
     }
     // A report leaves executing, so the state says whether there was one.
-    let untouched = granted.lease_epoch == execution.lease_epoch
-        && execution.state == State::Executing
-        && !execution.lapsed(step.now())
-        && !execution.renewed;
-    Ok(if untouched { grant(step, operation) } else { refused(Refusal::LeaseLost, Some(operation), policy) })
-}
-
-fn insert<V: View>(step: &mut Step<'_, V>, command: &Claim, policy: &NamespaceRecord) -> Answer {
-    if command.attempt.is_some_and(|attempt| attempt != FIRST) {
-        return refused(Refusal::AttemptMismatch { due: FIRST }, None, policy);
-    }
-    let birth = step.head.grants.birth();
-    let key = OperationKey::new(&command.caller.tenant, &command.internal_key);
-    let mut operation = OperationRecord {
-        id: OperationId { slot: command.slot, hash: key.hash, birth },
-        internal_key: command.internal_key,
-        tenant: command.caller.tenant.clone(),
-        namespace: command.namespace.clone(),
-        digest: command.digest,
-        correlation_id: command.correlation_id.clone(),
-        created_at: step.wall(),
-        updated_at: step.wall(),
-        modified: step.revision,
-        terminal_at: None,
-        quarantined: false,
-        grants: 1,
-        evidence: 0,
-        said: None,
-        execution: open(step, command, FIRST, request_hash(command)),
-    };
-    elect(step, &mut operation)
-}
-
-fn next_attempt<V: View>(
-    step: &mut Step<'_, V>,
-    command: &Claim,
-    operation: &mut OperationRecord,
-    policy: &NamespaceRecord,
-    content: ContentHash,
-) -> Answer {
-    let due = Attempt(operation.execution.attempt.0 + 1);
-    let named = match policy.attempts {
-        Attempts::Automatic => command.attempt.unwrap_or(due),
-        Attempts::Explicit => command.attempt.unwrap_or(FIRST),
-    };
-    if named != due {
-        return refused(Refusal::AttemptMismatch { due }, Some(operation), policy);
-    }
-    supersede_grant(step, operation);
-    let opened = open(step, command, due, content);
-    let past = core::mem::replace(&mut operation.execution, opened);
-    let (key, birth) = (operation.key(), operation.id.birth);
-    put_execution(step, past.id, key, birth, Some(past));
-    elect(step, operation)
+    let untouched = operation.execution.as_ref().filter(|execution| {
+        granted.lease_epoch == execution.lease_epoch
+            && execution.state == State::Executing
+            && !execution.lapsed(step.now())
+            && !execution.renewed
+    });
+    Ok(match untouched {
+        Some(execution) => grant(step, operation, execution),
+        None => refused(Refusal::LeaseLost, Some(operation), policy),
+    })
 }
 
 fn takeover_is_due<V: View>(step: &Step<'_, V>, operation: &OperationRecord, policy: &NamespaceRecord) -> bool {
-    policy.on_lapse == OnLapse::Takeover && operation.execution.lapsed(step.now())
+    let lapsed = operation.execution.as_ref().filter(|execution| execution.lapsed(step.now()));
+    policy.on_lapse == OnLapse::Takeover && lapsed.is_some_and(|execution| execution.capability.is_none())
 }
 
 fn take_over<V: View>(
     step: &mut Step<'_, V>,
     command: &Claim,
-    operation: &mut OperationRecord,
-    policy: &NamespaceRecord,
+    mut operation: OperationRecord,
     content: ContentHash,
 ) -> Result<Answer, V::Error> {
-    let attempt = operation.execution.attempt;
-    if command.attempt.is_some_and(|named| named != attempt) {
-        return Ok(refused(Refusal::AttemptMismatch { due: attempt }, Some(operation), policy));
+    let opened = open(step, command, operation.attempt(), None, content);
+    let taken = match operation.execution.take() {
+        Some(held) => {
+            supersede_grant(step, &mut operation, &held);
+            Execution { id: held.id, sole_holder: false, effect_attempt: held.effect_attempt, ..opened }
+        }
+        None => opened,
+    };
+    deliver(step, command, &operation);
+    let answer = grant(step, &operation, &taken);
+    operation.execution = Some(taken);
+    step.put(&mut operation)?;
+    Ok(answer)
+}
+
+/// Opens the attempt that is due, consumes what was presented for it, and answers with its grant.
+fn elect<V: View>(
+    step: &mut Step<'_, V>,
+    command: &Claim,
+    mut operation: OperationRecord,
+    presented: Option<CapabilityRecord>,
+    content: ContentHash,
+) -> Result<Answer, V::Error> {
+    let opened = open(step, command, operation.due(), presented.as_ref(), content);
+    let (key, birth) = (operation.key(), operation.id.birth);
+    match operation.execution.take() {
+        Some(past) => {
+            supersede_grant(step, &mut operation, &past);
+            put_execution(step, past.id, key, birth, Some(past));
+        }
+        None => operation.grants = 1,
     }
-    supersede_grant(step, operation);
-    let id = operation.execution.id;
-    operation.execution = Execution { id, sole_holder: false, ..open(step, command, attempt, content) };
-    step.put(operation);
-    Ok(grant(step, operation))
+    put_execution(step, opened.id, key, birth, None);
+    deliver(step, command, &operation);
+    if let Some(capability) = presented {
+        capability::consume(step, capability, command, key, birth);
+    }
+    let answer = grant(step, &operation, &opened);
+    operation.execution = Some(opened);
+    step.put(&mut operation)?;
+    Ok(answer)
+}
+
+fn deliver<V: View>(step: &mut Step<'_, V>, command: &Claim, operation: &OperationRecord) {
+    let row = inbox::accepted(command, operation, step.wall());
+    step.rows.extend(row);
 }
 
 /// A new execution of `attempt` under a newly drawn epoch; the command's own fields make its grant.
-fn open<V: View>(step: &mut Step<'_, V>, command: &Claim, attempt: Attempt, content: ContentHash) -> Execution {
+fn open<V: View>(
+    step: &mut Step<'_, V>,
+    command: &Claim,
+    attempt: Attempt,
+    presented: Option<&CapabilityRecord>,
+    content: ContentHash,
+) -> Execution {
+    let of_capability = presented.and_then(|record| record.authority.as_ref());
     Execution {
         id: command.execution_id,
         attempt,
@@ -196,21 +326,20 @@ fn open<V: View>(step: &mut Step<'_, V>, command: &Claim, attempt: Attempt, cont
         client: command.caller.client.clone(),
         claim_id: command.claim_id,
         request_hash: content,
+        opened_at: step.wall(),
+        capability: presented.map(|record| record.id),
+        authority: epoch::bindings(command.epoch.as_ref(), of_capability),
+        effect_attempt: capability::effect_attempt(presented, attempt),
         lease_epoch: step.head.grants.lease_epoch(),
         deadline: deadline(step.now(), command.lease_ms),
         renewed: false,
         sole_holder: true,
         report: None,
         unknown_since: None,
+        reconciler: None,
+        escalated_at: None,
         outcome: None,
     }
-}
-
-/// Writes a newly opened execution and answers with its grant.
-fn elect<V: View>(step: &mut Step<'_, V>, operation: &mut OperationRecord) -> Answer {
-    put_execution(step, operation.execution.id, operation.key(), operation.id.birth, None);
-    step.put(operation);
-    grant(step, operation)
 }
 
 fn put_execution<V: View>(
@@ -224,8 +353,7 @@ fn put_execution<V: View>(
 }
 
 /// Keeps the current claim in a row of its own before another takes its place.
-fn supersede_grant<V: View>(step: &mut Step<'_, V>, operation: &mut OperationRecord) {
-    let execution = &operation.execution;
+fn supersede_grant<V: View>(step: &mut Step<'_, V>, operation: &mut OperationRecord, execution: &Execution) {
     let row = Change::Grant(operation.key(), operation.id.birth, execution.claim_id, grant_of(execution));
     step.rows.push(row);
     operation.grants = operation.grants.saturating_add(1);
@@ -240,15 +368,14 @@ fn grant_of(execution: &Execution) -> GrantRecord {
     }
 }
 
-fn grant<V: View>(step: &Step<'_, V>, operation: &OperationRecord) -> Answer {
-    let execution = &operation.execution;
+fn grant<V: View>(step: &Step<'_, V>, operation: &OperationRecord, execution: &Execution) -> Answer {
     Answer::Claimed(Grant {
         operation_id: operation.id,
         execution_id: execution.id,
         attempt: execution.attempt,
         claim_id: execution.claim_id,
         lease: Lease { lease_epoch: execution.lease_epoch, remaining_ms: execution.remaining_ms(step.now()) },
-        effect_key: effect_key(&operation.id, execution.attempt),
+        effect_key: effect_key(&operation.id, execution.effect_attempt),
     })
 }
 
@@ -257,7 +384,7 @@ fn replay<V: View>(
     operation: &OperationRecord,
     policy: &NamespaceRecord,
 ) -> Result<Answer, V::Error> {
-    let Some(outcome) = operation.execution.outcome.clone() else {
+    let Some(outcome) = operation.outcome() else {
         // A terminal operation has an outcome by construction; answering "unknown" is the safe side of a broken record.
         return Ok(refused(Refusal::OutcomeUnknown, Some(operation), policy));
     };
@@ -280,5 +407,13 @@ fn request_hash(command: &Claim) -> ContentHash {
     canon.number(command.lease_ms);
     canon.optional_number(command.attempt.map(|attempt| u64::from(attempt.0)));
     canon.optional_text(command.correlation_id.as_ref().map(|id| id.as_str()));
+    canon.optional(command.capability_id.as_ref(), Canon::capability_id);
+    canon.optional(command.message.as_ref(), |canon, message| {
+        canon.text(message.consumer.as_str());
+        canon.text(message.id.as_str());
+    });
+    canon.optional(command.epoch.as_ref(), Canon::binding);
+    canon.optional_text(command.resource.as_ref().map(|resource| resource.as_str()));
+    canon.optional_number(command.key_created_at.map(|at| at.0));
     ContentHash(canon.finish())
 }

@@ -5,13 +5,16 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::clock::Stamp;
+use crate::epoch::Binding;
 use crate::ids::{
-    Attempt, ClaimId, ClientId, CorrelationId, Digest, ExecutionId, GroupId, InternalKey, LeaseEpoch, LeaseTime,
-    NamespaceName, OperationKey, RuleVersion, Slot, TenantId, WallTime,
+    Attempt, AuthorityEpoch, Birth, CapabilityId, ClaimId, ClientId, Consumer, CorrelationId, DecisionId, Digest,
+    EpochScope, ExecutionId, GroupId, InternalKey, LeaseEpoch, LeaseTime, MessageId, NamespaceName, OperationId,
+    OperationKey, Resource, RuleVersion, Slot, TenantId, Version, WallTime,
 };
-use crate::namespace::NamespaceRecord;
-use crate::operation::{Body, Definite};
-use crate::tenant::TokenRecord;
+use crate::namespace::{Floors, NamespaceRecord};
+use crate::operation::{Body, Definite, State};
+use crate::refusal::RefusalKey;
+use crate::tenant::{TenantRecord, TokenRecord};
 
 /// What all commands of one log entry share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +81,38 @@ pub enum Command {
     Bootstrap(Bootstrap),
     /// Nothing but the stamp.
     Tick,
+    /// Make an operation known before authority for it is issued.
+    Register(Register),
+    /// Issue a capability for one attempt.
+    Issue(Issue),
+    /// Issue a capability for several operations of a resource.
+    IssueBounded(IssueBounded),
+    /// Take a capability back.
+    Revoke(Revoke),
+    /// Raise a register of authority.
+    BumpEpoch(BumpEpoch),
+    /// Lease unknown executions to find out what they came to.
+    ReconcileLease(ReconcileLease),
+    /// Let an unknown execution wait for people, or no longer.
+    Escalate(Escalate),
+    /// Force an execution's lease to end.
+    ForceFence(ForceFence),
+    /// Repair an operation.
+    Repair(Repair),
+    /// The leader's sweep after a bump: settle an operation.
+    Settle(OperationKey),
+    /// Raise a namespace's retention floors.
+    RaiseFloors(RaiseFloors),
+    /// News of refusals that were repeated from local state.
+    CountRefusals(Vec<CountedRefusal>),
+    /// Write a namespace's policy.
+    PutNamespace(PutNamespace),
+    /// Write a tenant.
+    PutTenant(PutTenant),
+    /// Make a token.
+    CreateToken(CreateToken),
+    /// Revoke a token.
+    RevokeToken(RevokeToken),
 }
 
 /// Elect an executor for a key.
@@ -105,6 +140,267 @@ pub struct Claim {
     pub correlation_id: Option<CorrelationId>,
     /// The id of the execution that this claim opens, should it open one; drawn by the proposer.
     pub execution_id: ExecutionId,
+    /// The capability that it presents.
+    pub capability_id: Option<CapabilityId>,
+    /// The delivery that led to it.
+    pub message: Option<Message>,
+    /// The value of a register of authority that it was decided under.
+    pub epoch: Option<Binding>,
+    /// The business entity that the operation is about.
+    pub resource: Option<Resource>,
+    /// When the caller made the key.
+    pub key_created_at: Option<WallTime>,
+}
+
+/// A delivery: what a consumer received.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Message {
+    /// Who received it.
+    pub consumer: Consumer,
+    /// What its sender or broker calls it.
+    pub id: MessageId,
+}
+
+/// Make an operation known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Register {
+    /// Who is asking.
+    pub caller: Caller,
+    /// The namespace.
+    pub namespace: NamespaceName,
+    /// The internal key.
+    pub internal_key: InternalKey,
+    /// The slot of the namespace's partition.
+    pub slot: Slot,
+    /// The canonical request.
+    pub digest: Digest,
+    /// The story it belongs to.
+    pub correlation_id: Option<CorrelationId>,
+    /// The business entity that the operation is about.
+    pub resource: Option<Resource>,
+    /// When the caller made the key.
+    pub key_created_at: Option<WallTime>,
+}
+
+/// Issue a capability for one attempt at an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Issue {
+    /// Who is asking.
+    pub caller: Caller,
+    /// The operation.
+    pub operation_id: OperationId,
+    /// The decision that authorises the attempt.
+    pub decision_id: DecisionId,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// Until when it may be presented, on the replicated wall.
+    pub expires_at: WallTime,
+    /// The value of a register of authority that it dies with.
+    pub epoch: Option<Binding>,
+    /// The earlier attempt whose effect key is to be sent again.
+    pub effect_key_attempt: Option<Attempt>,
+    /// Its id, should it be a new one; drawn by the proposer.
+    pub capability_id: CapabilityId,
+}
+
+/// Issue a capability for several operations of a resource.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssueBounded {
+    /// Who is asking.
+    pub caller: Caller,
+    /// The namespace.
+    pub namespace: NamespaceName,
+    /// The resource.
+    pub resource: Resource,
+    /// The decision that authorises the uses.
+    pub decision_id: DecisionId,
+    /// Until when it may be presented, on the replicated wall.
+    pub expires_at: WallTime,
+    /// How many operations it elects, at most.
+    pub max_uses: u32,
+    /// The value of a register of authority that it dies with.
+    pub epoch: Option<Binding>,
+    /// Its id, should it be a new one; drawn by the proposer.
+    pub capability_id: CapabilityId,
+}
+
+/// Take a capability back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revoke {
+    /// Who is asking.
+    pub caller: Caller,
+    /// The capability.
+    pub capability_id: CapabilityId,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// Raise a register of authority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BumpEpoch {
+    /// Who is asking.
+    pub caller: Caller,
+    /// The register.
+    pub scope: EpochScope,
+    /// Where the caller believes it to stand.
+    pub expected: AuthorityEpoch,
+}
+
+/// An unknown execution that the proposer found, oldest first; acted on only if nothing moved since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Candidate {
+    /// The operation's row.
+    pub operation: OperationKey,
+    /// The life of that row.
+    pub birth: Birth,
+    /// The epoch that was observed.
+    pub lease_epoch: LeaseEpoch,
+}
+
+/// Lease unknown executions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReconcileLease {
+    /// Who is asking.
+    pub caller: Caller,
+    /// The name the reconciler gives itself; the same one asking again gets the same items.
+    pub owner: String,
+    /// The length of the lease, in milliseconds.
+    pub lease_ms: u64,
+    /// How many, at most.
+    pub limit: u32,
+    /// What the proposer found.
+    pub candidates: Vec<Candidate>,
+}
+
+/// Let an unknown execution wait for people, or no longer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Escalate {
+    /// Who is asking.
+    pub caller: Caller,
+    /// The unknown execution.
+    pub execution_id: ExecutionId,
+    /// The epoch it is unknown under.
+    pub lease_epoch: LeaseEpoch,
+    /// Whether it is to wait, or no longer.
+    pub escalated: bool,
+    /// Why.
+    pub reason: String,
+    /// What shows it.
+    pub proof: Option<String>,
+}
+
+/// Force an execution's lease to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForceFence {
+    /// Who is asking.
+    pub caller: Caller,
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The epoch it is held under.
+    pub lease_epoch: LeaseEpoch,
+    /// Why.
+    pub reason: String,
+    /// What shows it.
+    pub proof: Option<String>,
+}
+
+/// What a repair does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RepairKind {
+    /// Stop claims.
+    Quarantine,
+    /// Let claims go on.
+    Release,
+    /// Link the operation that takes its place under another key.
+    Supersede(OperationId),
+    /// End an operation that nobody executes.
+    Close,
+}
+
+/// Repair an operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repair {
+    /// Who is asking.
+    pub caller: Caller,
+    /// The operation.
+    pub operation_id: OperationId,
+    /// What to do.
+    pub kind: RepairKind,
+    /// The state that the caller believes it to be in.
+    pub expected: State,
+    /// Why.
+    pub reason: String,
+    /// What shows it.
+    pub proof: Option<String>,
+}
+
+/// Raise a namespace's retention floors; clamped in apply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RaiseFloors {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The namespace.
+    pub namespace: NamespaceName,
+    /// Where to.
+    pub floors: Floors,
+}
+
+/// How often a refusal was repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CountedRefusal {
+    /// Which.
+    pub key: RefusalKey,
+    /// How often.
+    pub times: u32,
+}
+
+/// What a policy's writer believes to stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// Nothing.
+    Absent,
+    /// This version.
+    Version(Version),
+}
+
+/// Write a namespace's policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutNamespace {
+    /// Who is asking; the policy's tenant is theirs, or they administer all tenants.
+    pub caller: Caller,
+    /// The policy; its version is drawn in apply.
+    pub record: NamespaceRecord,
+    /// What it replaces.
+    pub expected: Expected,
+}
+
+/// Write a tenant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PutTenant {
+    /// Who is asking.
+    pub caller: Caller,
+    /// The tenant; its version is drawn in apply.
+    pub record: TenantRecord,
+    /// What it replaces.
+    pub expected: Expected,
+}
+
+/// Make a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateToken {
+    /// Who is asking; the token's tenant is theirs, or they administer all tenants.
+    pub caller: Caller,
+    /// The token.
+    pub record: TokenRecord,
+}
+
+/// Revoke a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RevokeToken {
+    /// Who is asking; the token's tenant is theirs, or they administer all tenants.
+    pub caller: Caller,
+    /// The token.
+    pub id: String,
 }
 
 /// Extend a lease.
@@ -219,4 +515,6 @@ pub struct Bootstrap {
     pub namespaces: Vec<NamespaceRecord>,
     /// The first tokens.
     pub tokens: Vec<TokenRecord>,
+    /// The first tenants. Of those whom the namespaces and tokens name, all others are made without limits.
+    pub tenants: Vec<TenantRecord>,
 }

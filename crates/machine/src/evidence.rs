@@ -1,4 +1,5 @@
-//! Late evidence, and the append-only record of what was said against or beside the standing state.
+//! Late evidence, and the append-only record of what was said against or beside the standing state, and of overrides.
+//! Refusals have a record of their own.
 //!
 //! ```text
 //! unknown --completed | failed----------------> terminal
@@ -19,7 +20,8 @@
 //! contradict. (REQUIREMENTS 49)
 //!
 //! Never gated by a lease or an authority epoch: the ex-owner regains nothing, it only tells. (REQUIREMENTS 51; seed 000)
-//! Invariant: a row of evidence is never changed or removed.
+//! Invariants: a row of evidence is never changed, and not removed before its operation; each carries the hash of itself and of
+//! the row before it, and the operation carries the last one: a row that is missing or was altered shows. (REQUIREMENTS 98)
 
 use alloc::string::String;
 
@@ -43,6 +45,20 @@ pub enum Source {
     Evidence,
     /// A resolution.
     Resolve,
+    /// An operator forced a lease to end.
+    Fence,
+    /// It was made to wait for people.
+    Escalate,
+    /// It no longer waits for people.
+    Deescalate,
+    /// An operator stopped claims.
+    Quarantine,
+    /// An operator let claims go on.
+    Release,
+    /// Another operation took its place.
+    Supersede,
+    /// It was ended without an effect.
+    Close,
 }
 
 /// One thing that somebody said.
@@ -52,14 +68,14 @@ pub struct EvidenceRecord {
     pub source: Source,
     /// Which client.
     pub client: ClientId,
-    /// About which execution.
-    pub execution: ExecutionId,
+    /// About which execution, where there was one.
+    pub execution: Option<ExecutionId>,
     /// Under which claim, for an ex-owner.
     pub claim_id: Option<ClaimId>,
     /// Under which epoch, for an owner or a reconciler.
     pub lease_epoch: Option<LeaseEpoch>,
-    /// What it said.
-    pub outcome: Definite,
+    /// What it said the outcome was, if it did.
+    pub outcome: Option<Definite>,
     /// The provider's id.
     pub external_id: Option<String>,
     /// Why.
@@ -72,13 +88,15 @@ pub struct EvidenceRecord {
     pub at: WallTime,
     /// At which revision.
     pub revision: Revision,
+    /// The hash of all this and of the row before it.
+    pub chain: ContentHash,
 }
 
 impl EvidenceRecord {
     fn new(
         source: Source,
         caller: &Caller,
-        outcome: Definite,
+        outcome: Option<Definite>,
         data: &ResultData,
         at: WallTime,
         operation: &OperationRecord,
@@ -86,7 +104,7 @@ impl EvidenceRecord {
         Self {
             source,
             client: caller.client.clone(),
-            execution: operation.execution.id,
+            execution: operation.execution.as_ref().map(|execution| execution.id),
             claim_id: None,
             lease_epoch: None,
             outcome,
@@ -96,6 +114,7 @@ impl EvidenceRecord {
             met: operation.state(),
             at,
             revision: operation.modified,
+            chain: ContentHash([0; 32]),
         }
     }
 }
@@ -108,11 +127,11 @@ pub(crate) struct Word {
 
 impl Word {
     /// An owner's word of not_applied that cannot stand alone.
-    pub(crate) fn reported(command: &Report, at: WallTime, operation: &OperationRecord) -> Self {
-        let (caller, data) = (&command.caller, &command.data);
+    pub(crate) fn reported(command: &Report, at: WallTime, found: &Found) -> Self {
+        let (caller, data, operation) = (&command.caller, &command.data, &found.operation);
         let record = EvidenceRecord {
             lease_epoch: Some(command.lease_epoch),
-            ..EvidenceRecord::new(Source::Report, caller, Definite::NotApplied, data, at, operation)
+            ..EvidenceRecord::new(Source::Report, caller, Some(Definite::NotApplied), data, at, operation)
         };
         Self::new(record, data)
     }
@@ -121,10 +140,10 @@ impl Word {
     pub(crate) fn resolved(command: &Resolve, at: WallTime, found: &Found) -> Self {
         let (caller, data) = (&command.caller, &command.data);
         let record = EvidenceRecord {
-            execution: command.execution_id,
+            execution: Some(command.execution_id),
             lease_epoch: Some(command.lease_epoch),
             proof: Some(command.proof.clone()),
-            ..EvidenceRecord::new(Source::Resolve, caller, command.outcome, data, at, &found.operation)
+            ..EvidenceRecord::new(Source::Resolve, caller, Some(command.outcome), data, at, &found.operation)
         };
         Self::new(record, data)
     }
@@ -132,24 +151,40 @@ impl Word {
     fn late(command: &Evidence, at: WallTime, found: &Found) -> Self {
         let (caller, data) = (&command.caller, &command.data);
         let record = EvidenceRecord {
-            execution: command.execution_id,
+            execution: Some(command.execution_id),
             claim_id: Some(command.claim_id),
             proof: command.proof.clone(),
-            ..EvidenceRecord::new(Source::Evidence, caller, command.outcome, data, at, &found.operation)
+            ..EvidenceRecord::new(Source::Evidence, caller, Some(command.outcome), data, at, &found.operation)
         };
         Self::new(record, data)
+    }
+
+    /// An override: who, why, and what shows it.
+    pub(crate) fn overriding(
+        source: Source,
+        caller: &Caller,
+        (reason, proof): (&str, Option<&String>),
+        at: WallTime,
+        operation: &OperationRecord,
+    ) -> Self {
+        let data = ResultData { reason: Some(String::from(reason)), ..ResultData::default() };
+        let record = EvidenceRecord {
+            lease_epoch: operation.execution.as_ref().map(|execution| execution.lease_epoch),
+            proof: proof.cloned(),
+            ..EvidenceRecord::new(source, caller, None, &data, at, operation)
+        };
+        Self::new(record, &data)
     }
 
     /// What it met and when is not part of what was said.
     fn new(record: EvidenceRecord, data: &ResultData) -> Self {
         let mut canon = Canon::new(b"hapax/said/1");
         canon.number(record.source as u64);
-        canon.number(u64::from(record.execution.slot.0));
-        canon.bytes(&record.execution.random);
+        canon.optional(record.execution.as_ref(), Canon::execution_id);
         canon.optional(record.claim_id.as_ref(), |canon, id| canon.bytes(&id.0));
         canon.optional_number(record.lease_epoch.map(|epoch| epoch.0));
         canon.text(record.client.as_str());
-        canon.number(record.outcome as u64);
+        canon.optional_number(record.outcome.map(|outcome| outcome as u64));
         canon.result_data(data);
         canon.optional_text(record.proof.as_deref());
         Self { record, content: ContentHash(canon.finish()) }
@@ -173,10 +208,10 @@ pub(crate) fn evidence<V: View>(step: &mut Step<'_, V>, command: &Evidence) -> R
         if agrees(stands, command.outcome, &command.data) {
             return Ok(found.accepted(now));
         }
-        return Ok(contradict(step, &mut found, word));
+        return contradict(step, &mut found, word);
     }
-    let stands_alone = command.outcome != Definite::NotApplied || found.operation.execution.sole_holder;
-    let decides = found.operation.state() == State::Unknown && stands_alone;
+    let stands_alone = command.outcome != Definite::NotApplied || found.newest().sole_holder;
+    let decides = found.past.is_none() && found.newest().state == State::Unknown && stands_alone;
     if word.is_duplicate(&found.operation) && !decides {
         return Ok(found.accepted(now));
     }
@@ -185,29 +220,42 @@ pub(crate) fn evidence<V: View>(step: &mut Step<'_, V>, command: &Evidence) -> R
     if decides {
         settle_outcome(step, &mut found.operation, command.outcome, &command.data);
     }
-    step.put(&mut found.operation);
+    step.put(&mut found.operation)?;
     Ok(found.accepted(now))
 }
 
 /// Keeps a contradiction and stops claims: the first outcome stands.
-pub(crate) fn contradict<V: View>(step: &mut Step<'_, V>, found: &mut Found, word: Word) -> Answer {
+pub(crate) fn contradict<V: View>(step: &mut Step<'_, V>, found: &mut Found, word: Word) -> Result<Answer, V::Error> {
     // Kept before the outcome stood it contradicted nothing yet: only under quarantine is it a duplicate.
     if !(found.operation.quarantined && word.is_duplicate(&found.operation)) {
         found.operation.quarantined = true;
         keep(step, &mut found.operation, word);
-        step.put(&mut found.operation);
+        step.put(&mut found.operation)?;
     }
-    found.refused(Refusal::OutcomeConflict)
+    Ok(found.refused(Refusal::OutcomeConflict))
 }
 
 /// Appends to the record; counts, but does not store, what exceeds the limit.
 pub(crate) fn keep<V: View>(step: &mut Step<'_, V>, operation: &mut OperationRecord, word: Word) {
+    let mut kept = EvidenceRecord { revision: step.revision, ..word.record };
+    kept.chain = linked(operation.chain, &kept, word.content);
+    operation.chain = Some(kept.chain);
     if operation.evidence < EVIDENCE_PER_OPERATION {
-        let kept = EvidenceRecord { revision: step.revision, ..word.record };
         step.rows.push(Change::Evidence(operation.key(), operation.id.birth, operation.evidence, kept));
     }
     operation.evidence = operation.evidence.saturating_add(1);
     operation.said = Some(word.content);
+}
+
+/// The link of a row: over the link before it, what was said, and what it met when.
+fn linked(before: Option<ContentHash>, record: &EvidenceRecord, content: ContentHash) -> ContentHash {
+    let mut canon = Canon::new(b"hapax/evidence/chain/1");
+    canon.optional(before.as_ref(), |canon, before| canon.bytes(&before.0));
+    canon.bytes(&content.0);
+    canon.number(record.met as u64);
+    canon.number(record.at.0);
+    canon.revision(&record.revision);
+    ContentHash(canon.finish())
 }
 
 /// Whether the caller's claim was granted on the execution it speaks about.

@@ -1,7 +1,7 @@
 //! The grant counter: the one source of lease epochs and births.
 //! One counter for everything means that no release, failover, forgetting or restore can hand a number out again.
 
-use crate::ids::{Birth, LeaseEpoch};
+use crate::ids::{AuthorityEpoch, Birth, LeaseEpoch};
 
 /// Bits below the second in a floor; leaves 2^18 grants a second before the counter overtakes time.
 const FLOOR_SHIFT: u32 = 18;
@@ -31,6 +31,11 @@ impl GrantCounter {
     /// Draws the birth of an operation.
     pub fn birth(&mut self) -> Birth {
         Birth(self.next())
+    }
+
+    /// Draws the next value of a register of authority.
+    pub fn authority_epoch(&mut self) -> AuthorityEpoch {
+        AuthorityEpoch(self.next())
     }
 
     fn next(&mut self) -> u64 {

@@ -52,6 +52,27 @@ text_id! {
     CorrelationId
 }
 
+text_id! {
+    /// What a decider calls its decision; with the operation and the attempt it names one capability.
+    DecisionId
+}
+text_id! {
+    /// The name of a register of authority: bumping it fences everything that is bound to a lower value.
+    EpochScope
+}
+text_id! {
+    /// The business entity that an operation is about, as its owner calls it.
+    Resource
+}
+text_id! {
+    /// Who receives messages: an inbox is one consumer's.
+    Consumer
+}
+text_id! {
+    /// A delivery, as its sender or broker calls it. It never names an operation.
+    MessageId
+}
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
@@ -89,6 +110,14 @@ number! {
 number! {
     /// The number of an execution of an operation, from 1.
     Attempt(u32)
+}
+number! {
+    /// The value of a register of authority; 0 where it was never bumped.
+    AuthorityEpoch(u64)
+}
+number! {
+    /// How often a policy was written; what `If-Match` compares.
+    Version(u64)
 }
 number! {
     /// A version of the rules; every entry names the one it was proposed under.
@@ -254,6 +283,88 @@ impl fmt::Display for ExecutionId {
     }
 }
 
+/// Bounded-use authority. Text: `cap_` and 35 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CapabilityId {
+    /// Routes the id to its group.
+    pub slot: Slot,
+    /// 128 bits drawn by the proposer: nobody guesses one.
+    pub random: [u8; 16],
+}
+
+impl CapabilityId {
+    /// Reads the text form; `None` where it is not one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix("cap_")?;
+        if digits.len() != 35 {
+            return None;
+        }
+        let (slot, random) = digits.split_at_checked(3)?;
+        Some(Self { slot: parse_slot(slot)?, random: parse_hex(random)? })
+    }
+}
+
+impl fmt::Display for CapabilityId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cap_{:03x}", self.slot.0)?;
+        write_hex(f, &self.random)
+    }
+}
+
+/// Where a delivery's row lives: SHA-256(consumer, message id), cut to 160 bits, under the tenant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct InboxKey {
+    /// The owner's tag.
+    pub tenant: TenantTag,
+    /// Of consumer and message id.
+    pub hash: [u8; 20],
+}
+
+impl InboxKey {
+    /// The row of a message that `consumer` received. (REQUIREMENTS 75)
+    pub fn new(tenant: &TenantId, consumer: &Consumer, message: &MessageId) -> Self {
+        let parts: [&[u8]; 2] = [consumer.as_str().as_bytes(), message.as_str().as_bytes()];
+        Self { tenant: TenantTag::of(tenant), hash: hash20(b"hapax/inbox/1", &parts) }
+    }
+}
+
+/// Where a decision's row lives: what identifies the capability that it led to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DecisionKey {
+    /// The owner's tag.
+    pub tenant: TenantTag,
+    /// Of what the capability is for, the decision, and the attempt.
+    pub hash: [u8; 20],
+}
+
+impl DecisionKey {
+    /// The row of a decision on one attempt at an operation.
+    pub fn of_attempt(operation: &OperationId, tenant: &TenantId, decision: &DecisionId, attempt: Attempt) -> Self {
+        let (birth, attempt) = (operation.birth.0.to_be_bytes(), attempt.0.to_be_bytes());
+        let parts: [&[u8]; 4] = [&operation.hash, &birth, &attempt, decision.as_str().as_bytes()];
+        Self { tenant: TenantTag::of(tenant), hash: hash20(b"hapax/decision/attempt/1", &parts) }
+    }
+
+    /// The row of a decision on a resource of a namespace.
+    pub fn of_resource(tenant: &TenantId, namespace: &NamespaceName, decision: &DecisionId) -> Self {
+        let parts: [&[u8]; 2] = [namespace.as_str().as_bytes(), decision.as_str().as_bytes()];
+        Self { tenant: TenantTag::of(tenant), hash: hash20(b"hapax/decision/resource/1", &parts) }
+    }
+}
+
+fn hash20(domain: &[u8], parts: &[&[u8]]) -> [u8; 20] {
+    let mut hash = Sha256::new();
+    hash.update(domain);
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let full = hash.finalize();
+    let mut out = [0; 20];
+    out.copy_from_slice(&full[..20]);
+    out
+}
+
 /// A point in a group's total order at which an answer was true. Text: `incarnation.group.index.ordinal`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Revision {
@@ -381,6 +492,17 @@ mod tests {
         assert_eq!(OperationId::parse(&operation.to_string()), Some(operation));
         let execution = ExecutionId { slot: Slot(5), random: [0xfe; 16] };
         assert_eq!(ExecutionId::parse(&execution.to_string()), Some(execution));
+    }
+
+    #[test]
+    fn capabilities_read_back_and_keys_of_rows_do_not_collide() {
+        let capability = CapabilityId { slot: Slot(9), random: [3; 16] };
+        assert_eq!(CapabilityId::parse(&capability.to_string()), Some(capability));
+        assert_eq!(CapabilityId::parse(&capability.to_string().replace("cap_", "ex_")), None);
+        let tenant = TenantId::new("t");
+        let key = |consumer: &str, id: &str| InboxKey::new(&tenant, &Consumer::new(consumer), &MessageId::new(id));
+        assert_ne!(key("ab", "c"), key("a", "bc"));
+        assert_ne!(key("a", "b"), key("b", "a"));
     }
 
     #[test]

@@ -26,9 +26,8 @@
 
 use crate::apply::{Step, not_about_an_operation};
 use crate::command::{Lapse, Renew};
-use crate::ids::LeaseTime;
-use crate::namespace::OnLapse;
-use crate::operation::State;
+use crate::ids::{LeaseTime, OperationKey};
+use crate::operation::{OperationRecord, State};
 use crate::outcome::{Answer, Lease, Refusal};
 use crate::view::View;
 
@@ -44,14 +43,14 @@ pub(crate) fn renew<V: View>(step: &mut Step<'_, V>, command: &Renew) -> Result<
     let Some(mut found) = step.find(&command.caller, &command.execution_id)? else {
         return Ok(not_about_an_operation(Refusal::NotFound));
     };
-    if found.past.is_some() || command.lease_epoch != found.operation.execution.lease_epoch {
+    if found.past.is_some() || command.lease_epoch != found.newest().lease_epoch {
         return Ok(found.refused(Refusal::LeaseStaleEpoch));
     }
-    if found.operation.execution.client != command.caller.client {
+    if found.newest().client != command.caller.client {
         return Ok(not_about_an_operation(Refusal::NotFound));
     }
     let now = step.now();
-    let execution = &mut found.operation.execution;
+    let execution = found.newest_mut();
     if execution.state != State::Executing || execution.lapsed(now) {
         return Ok(found.refused(Refusal::LeaseLost));
     }
@@ -61,24 +60,36 @@ pub(crate) fn renew<V: View>(step: &mut Step<'_, V>, command: &Renew) -> Result<
     let lease = Lease { lease_epoch: execution.lease_epoch, remaining_ms: execution.remaining_ms(now) };
     // A second copy at the same instant, or a shorter lease than what is left, extends nothing and so changes nothing.
     if !renewed || execution.deadline != before {
-        step.put(&mut found.operation);
+        step.put(&mut found.operation)?;
     }
     Ok(Answer::Renewed(lease))
 }
 
 pub(crate) fn lapse<V: View>(step: &mut Step<'_, V>, command: &Lapse) -> Result<Answer, V::Error> {
-    let Some(operation) = step.view.operation(&command.operation)? else {
-        return Ok(Answer::Lapsed { changed: false });
-    };
-    let seen = operation.execution.lease_epoch == command.lease_epoch
-        && operation.execution.deadline == command.deadline
-        && operation.execution.lapsed(step.now());
-    if !seen {
-        return Ok(Answer::Lapsed { changed: false });
+    let found = step.load(&command.operation)?;
+    let seen = found.as_ref().and_then(|operation| operation.execution.as_ref()).is_some_and(|execution| {
+        execution.lease_epoch == command.lease_epoch
+            && execution.deadline == command.deadline
+            && execution.lapsed(step.now())
+    });
+    match found {
+        Some(operation) if seen => settle_found(step, operation),
+        _ => Ok(Answer::Lapsed { changed: false }),
     }
-    let policy = step.view.namespace(&operation.tenant, &operation.namespace)?;
-    let on_lapse = policy.map_or(OnLapse::Unknown, |policy| policy.on_lapse);
-    let mut operation = operation;
-    step.settle(&mut operation, on_lapse);
-    Ok(Answer::Lapsed { changed: operation.state() == State::Unknown })
+}
+
+/// Settles an operation because somebody asks, whatever was seen of it: settling depends on the state alone.
+pub(crate) fn settle_now<V: View>(step: &mut Step<'_, V>, key: &OperationKey) -> Result<Answer, V::Error> {
+    match step.load(key)? {
+        Some(operation) => settle_found(step, operation),
+        None => Ok(Answer::Lapsed { changed: false }),
+    }
+}
+
+fn settle_found<V: View>(step: &mut Step<'_, V>, mut operation: OperationRecord) -> Result<Answer, V::Error> {
+    let before = operation.state();
+    if let Some(policy) = step.view.namespace(&operation.tenant, &operation.namespace)? {
+        step.settle(&mut operation, &policy)?;
+    }
+    Ok(Answer::Lapsed { changed: operation.state() != before })
 }

@@ -10,7 +10,9 @@
 //!   counter in the replicated state ([`grant`]).
 //! - **A live lease is never cut short.** Lease time comes from the replicated clock ([`clock`]), which never
 //!   outruns real time.
+//! - **A consumed use is never given back**, and authority is consumed in the same apply that elects its executor.
 //! - **Unknown never ages out.** Only evidence or a resolution with proof ends it.
+//! - **No answer depends on what is physically there.** What retention removed is hidden from every rule ([`retention`]).
 //! - **Refusals change nothing** beyond the settling that time itself demanded.
 //!
 //! # How it is driven
@@ -22,22 +24,31 @@
 #![no_std]
 extern crate alloc;
 
+pub mod admin;
 pub mod apply;
+pub mod capability;
 pub mod change;
 mod claim;
 pub mod clock;
 pub mod command;
+pub mod epoch;
 pub mod evidence;
 pub mod grant;
 pub mod ids;
+pub mod inbox;
 mod lease;
 pub mod limits;
 pub mod namespace;
 pub mod operation;
 pub mod outcome;
 pub mod read;
+mod reconcile;
+pub mod refusal;
+mod register;
+mod repair;
 mod report;
 mod resolve;
+pub mod retention;
 pub mod state_hash;
 pub mod tenant;
 pub mod view;

@@ -3,7 +3,15 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::ids::{NamespaceName, TenantId};
+use crate::ids::{LeaseTime, NamespaceName, TenantId, Version, WallTime};
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+/// Results stay for a week where nobody says otherwise.
+const BODY_MS: u64 = 7 * DAY_MS;
+/// Identity stays for the thirty days that the seeds size for. (001 §11)
+const IDENTITY_MS: u64 = 30 * DAY_MS;
+/// Two a second: a provider's look-ups are not free.
+const RECONCILE_PER_MINUTE: u32 = 120;
 
 /// Whose keys are compared with each other; fixed when the namespace is created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +49,79 @@ pub enum ConflictStyle {
     Ietf,
 }
 
+/// What a claim must bring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authority {
+    /// An inline claim is itself the authorised decision; a capability may be presented.
+    Inline,
+    /// Every claim must present a capability.
+    Capability,
+}
+
+/// What a key means whose operation was forgotten. (REQUIREMENTS 82)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExpiredKeys {
+    /// A new operation.
+    New,
+    /// A key carries its creation time, and one that is older than what is remembered is refused.
+    RejectOlder,
+    /// Identity is never forgotten.
+    Durable,
+}
+
+/// How long terminal operations stay, counted from the terminal state. (REQUIREMENTS 81–84)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// For so long the inline result is kept, in milliseconds.
+    pub body_ms: u64,
+    /// For so long identity and outcome are kept, in milliseconds; never less than the body.
+    pub identity_ms: u64,
+    /// What comes after that.
+    pub expired_keys: ExpiredKeys,
+}
+
+/// The bounds that a namespace puts on its callers; absent means unbounded by the namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Quota {
+    /// Operations that are not terminal, at most; kept by apply.
+    pub open_operations: Option<u64>,
+    /// Mutating calls a second, for each client and node; kept by the nodes.
+    pub requests_per_second: Option<u32>,
+    /// Claims of one key a second, for each client and node; kept by the nodes.
+    pub key_claims_per_second: Option<u32>,
+}
+
+/// The retention floors of a namespace: they only rise, and rows below them are gone at the same index everywhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Floors {
+    /// Results of operations that became terminal before this are gone.
+    pub compact_before: WallTime,
+    /// Operations that became terminal before this are gone.
+    pub forget_before: WallTime,
+}
+
+/// How many reconciliation leases were granted in the current minute of lease time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pace {
+    /// When that minute began.
+    pub since: LeaseTime,
+    /// How many so far.
+    pub granted: u32,
+}
+
+/// What changes in a namespace by itself: floors, counts, pace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NamespaceStatus {
+    /// The retention floors.
+    pub floors: Floors,
+    /// Operations that are not terminal.
+    pub open: u64,
+    /// Of them, those whose outcome is unknown.
+    pub unknown: u64,
+    /// The pace of reconciliation.
+    pub pace: Pace,
+}
+
 /// The stored policy of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceRecord {
@@ -60,4 +141,41 @@ pub struct NamespaceRecord {
     pub transport_fields: Vec<String>,
     /// Number of partitions; fixed when the namespace is created.
     pub partitions: u32,
+    /// What a claim must bring.
+    pub authority: Authority,
+    /// How long terminal operations stay.
+    pub retention: Retention,
+    /// Reconciliation leases granted a minute, at most.
+    pub reconcile_per_minute: u32,
+    /// The bounds on its callers.
+    pub quota: Quota,
+    /// How often this policy was written; drawn in apply.
+    pub version: Version,
+}
+
+impl NamespaceRecord {
+    /// A namespace with every policy as documented for one that nobody configured.
+    pub fn with_defaults(tenant: TenantId, name: NamespaceName) -> Self {
+        Self {
+            tenant,
+            name,
+            scope: Scope::Namespace,
+            on_lapse: OnLapse::Unknown,
+            attempts: Attempts::Automatic,
+            conflict_style: ConflictStyle::Hapax,
+            transport_fields: Vec::new(),
+            partitions: 1,
+            authority: Authority::Inline,
+            retention: Retention::default(),
+            reconcile_per_minute: RECONCILE_PER_MINUTE,
+            quota: Quota::default(),
+            version: Version(1),
+        }
+    }
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { body_ms: BODY_MS, identity_ms: IDENTITY_MS, expired_keys: ExpiredKeys::New }
+    }
 }

@@ -1,10 +1,17 @@
 //! What a command came to. A refusal is a value, with a place in the order its rule documents.
 
+use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::vec::Vec;
 
-use crate::ids::{Attempt, ClaimId, ExecutionId, LeaseEpoch, NamespaceName, OperationId, Revision, WallTime};
-use crate::namespace::ConflictStyle;
+use crate::capability::CapabilityRecord;
+use crate::ids::{
+    Attempt, AuthorityEpoch, ClaimId, CorrelationId, ExecutionId, LeaseEpoch, NamespaceName, OperationId, Revision,
+    WallTime,
+};
+use crate::namespace::{ConflictStyle, Floors, NamespaceRecord};
 use crate::operation::{Body, OutcomeRecord, State};
+use crate::tenant::{TenantRecord, TokenRecord};
 
 /// The answer to one command, with the revision at which it was true.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,8 +33,38 @@ pub enum Answer {
     Replayed(Receipt),
     /// The lease was extended.
     Renewed(Lease),
-    /// A report, evidence or resolution was accepted, now or before.
+    /// A report, evidence, resolution or repair was accepted, now or before.
     Accepted(Standing),
+    /// The operation is known.
+    Registered {
+        /// Where it stands.
+        standing: Standing,
+        /// Whether this command made it known.
+        created: bool,
+    },
+    /// A capability as it stands.
+    Capability {
+        /// What is stored of it.
+        record: Box<CapabilityRecord>,
+        /// Whether this command issued it.
+        created: bool,
+    },
+    /// The message was accepted before, for this operation and digest.
+    DuplicateDelivery(Standing),
+    /// A register of authority stands at this value.
+    Epoch(AuthorityEpoch),
+    /// Executions leased for reconciliation, oldest first.
+    Reconciling(Vec<ReconcileItem>),
+    /// A namespace's retention floors stand here.
+    Floors(Floors),
+    /// Refusals were counted.
+    Counted,
+    /// A namespace's policy as it stands.
+    Namespace(Box<NamespaceRecord>),
+    /// A tenant as it stands.
+    Tenant(Box<TenantRecord>),
+    /// A token as it stands.
+    Token(Box<TokenRecord>),
     /// A sweep's lapse took effect or was already moot.
     Lapsed {
         /// Whether this command changed the operation.
@@ -71,14 +108,35 @@ pub struct Grant {
     pub effect_key: String,
 }
 
+/// An unknown execution that the caller is to find out about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReconcileItem {
+    /// The operation.
+    pub operation_id: OperationId,
+    /// The execution.
+    pub execution_id: ExecutionId,
+    /// The execution's attempt.
+    pub attempt: Attempt,
+    /// Its namespace.
+    pub namespace: NamespaceName,
+    /// What was sent to the provider, if anything was.
+    pub effect_key: String,
+    /// The story it belongs to.
+    pub correlation_id: Option<CorrelationId>,
+    /// Since when it is unknown.
+    pub unknown_since: WallTime,
+    /// The lease under which it may be resolved.
+    pub lease: Lease,
+}
+
 /// Where an operation stands, without its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
     /// The operation.
     pub operation_id: OperationId,
-    /// Its newest execution.
-    pub execution_id: ExecutionId,
-    /// That execution's attempt.
+    /// Its newest execution, where there is one.
+    pub execution_id: Option<ExecutionId>,
+    /// That execution's attempt; 0 where there is none.
     pub attempt: Attempt,
     /// The operation's state.
     pub state: State,
@@ -97,7 +155,7 @@ pub struct Receipt {
     pub standing: Standing,
     /// Its outcome.
     pub outcome: OutcomeRecord,
-    /// The inline result.
+    /// The inline result; absent where there was none, or where retention removed it.
     pub result: Option<Body>,
 }
 
@@ -138,6 +196,52 @@ pub enum Refusal {
     },
     /// Another outcome stands.
     OutcomeConflict,
+    /// The message was accepted before, for another operation or digest.
+    DeliveryMismatch,
+    /// The capability is spent.
+    CapabilityAlreadyConsumed,
+    /// The capability was taken back.
+    CapabilityRevoked,
+    /// The capability was not used in time.
+    CapabilityExpired,
+    /// There is no such capability, or it is not the caller's.
+    CapabilityInvalid,
+    /// The capability is for something else.
+    CapabilityBindingMismatch,
+    /// The namespace asks for a capability, and none was presented.
+    CapabilityRequired,
+    /// What is presented was decided under a value that a register of authority has left.
+    EpochStale,
+    /// What is presented names a value that the register of authority never stood at.
+    EpochUnknown,
+    /// The register of authority stands elsewhere.
+    RegisterStands {
+        /// Where.
+        value: AuthorityEpoch,
+    },
+    /// It was finished before; to a capability that is a closed gate, not a replay.
+    OperationCompleted,
+    /// It was rejected for good, or closed; to a capability that is a closed gate, not a replay.
+    OperationFailed,
+    /// It is not in the state that this needs.
+    OperationState {
+        /// The state it is in.
+        state: State,
+    },
+    /// The key is older than what the namespace remembers.
+    KeyRetentionElapsed,
+    /// The namespace wants to know when a key was made, and was not told, or was told a time to come.
+    KeyCreationTime,
+    /// The decision led to a capability with other terms.
+    DecisionReused,
+    /// The operation has as many capabilities as it may have, or the namespace as many open operations.
+    QuotaExceeded,
+    /// What is to be written does not fit what stands and cannot be changed.
+    PolicyFixed,
+    /// Another version stands.
+    VersionMismatch,
+    /// The caller administers only its own tenant.
+    NotYours,
     /// The wall is ahead of the target already, or the step is too long.
     WallStep,
     /// The cluster's life began before.

@@ -59,23 +59,28 @@ pub(crate) fn report<V: View>(step: &mut Step<'_, V>, command: &Report) -> Resul
     if execution.state != State::Executing || execution.lapsed(now) {
         return Ok(found.refused(Refusal::LeaseLost));
     }
-    accept(step, command, &mut found, this);
+    accept(step, command, &mut found, this)?;
     Ok(found.accepted(now))
 }
 
-fn accept<V: View>(step: &mut Step<'_, V>, command: &Report, found: &mut Found, this: AcceptedReport) {
-    let operation = &mut found.operation;
-    operation.execution.report = Some(this);
+fn accept<V: View>(
+    step: &mut Step<'_, V>,
+    command: &Report,
+    found: &mut Found,
+    this: AcceptedReport,
+) -> Result<(), V::Error> {
+    let wall = step.wall();
+    found.newest_mut().report = Some(this);
     match command.outcome {
-        Some(Definite::NotApplied) if !operation.execution.sole_holder => {
-            let word = Word::reported(command, step.wall(), operation);
-            become_unknown(operation, step.wall());
-            keep(step, operation, word);
+        Some(Definite::NotApplied) if !found.newest().sole_holder => {
+            let word = Word::reported(command, wall, found);
+            become_unknown(found.newest_mut(), wall);
+            keep(step, &mut found.operation, word);
         }
-        Some(outcome) => settle_outcome(step, operation, outcome, &command.data),
-        None => become_unknown(operation, step.wall()),
+        Some(outcome) => settle_outcome(step, &mut found.operation, outcome, &command.data),
+        None => become_unknown(found.newest_mut(), wall),
     }
-    step.put(operation);
+    step.put(&mut found.operation)
 }
 
 /// Gives the operation's execution its outcome and stores an inline result of a terminal one.

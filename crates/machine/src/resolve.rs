@@ -33,16 +33,16 @@ pub(crate) fn resolve<V: View>(step: &mut Step<'_, V>, command: &Resolve) -> Res
         if agrees(stands, command.outcome, &command.data) {
             return Ok(found.accepted(now));
         }
-        return Ok(contradict(step, &mut found, word));
+        return contradict(step, &mut found, word);
     }
-    if command.lease_epoch != found.operation.execution.lease_epoch {
+    if found.past.is_some() || command.lease_epoch != found.newest().lease_epoch {
         return Ok(found.refused(Refusal::LeaseStaleEpoch));
     }
-    if found.operation.state() != State::Unknown {
+    if found.newest().state != State::Unknown {
         return Ok(found.refused(Refusal::OperationExecuting));
     }
     keep(step, &mut found.operation, word);
     settle_outcome(step, &mut found.operation, command.outcome, &command.data);
-    step.put(&mut found.operation);
+    step.put(&mut found.operation)?;
     Ok(found.accepted(now))
 }
