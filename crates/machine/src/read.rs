@@ -167,6 +167,10 @@ pub fn definite<V: View>(
     index: u64,
     command: &Claim,
 ) -> Result<Option<Definite>, V::Error> {
+    if command.capability_id.is_none() && command.epoch.is_none() && !is_terminal(view, command)? {
+        // What presents no authority can only be a replay; most claims are not, and need no more than this look.
+        return Ok(None);
+    }
     let head = view.head();
     let entry =
         EntryHead { group, index, term: head.clocks.term, rules: crate::apply::RULES, stamp: Stamp::default() };
@@ -188,6 +192,11 @@ pub fn definite<V: View>(
         _ => false,
     };
     Ok(stands.then_some(Definite { outcome: Outcome { revision, answer }, repeated }))
+}
+
+fn is_terminal<V: View>(view: &V, command: &Claim) -> Result<bool, V::Error> {
+    let found = view.operation(&OperationKey::new(&command.caller.tenant, &command.internal_key))?;
+    Ok(found.is_some_and(|record| record.terminal_at.is_some()))
 }
 
 /// The refusals that were repeated; `None` where anything else would change.
