@@ -1,4 +1,4 @@
-//! `POST /v1/claims`: the request that elects one executor, and its three answers.
+//! `POST /v1/claims`: the request that elects one executor, and its four answers.
 //! Every other answer is a problem.
 
 use serde::{Deserialize, Deserializer, Serialize};
@@ -6,14 +6,16 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::digest::PROFILE;
+use crate::epoch::EpochBinding;
 use crate::json::Value;
 use crate::limits::{self, Limits};
 use crate::operation::{Consistency, Receipt, State};
-use crate::request::{Fields, Invalid, Kind, required};
+use crate::request::{Body, Fields, Invalid, Kind, Known, required};
 use crate::text::{
-    BusinessEpoch, ClaimId, Digest, EffectKey, ExecutionId, Key, Label, Malformed, Namespace, OperationId, Revision,
-    Version,
+    BusinessEpoch, CapabilityId, ClaimId, Consumer, Digest, EffectKey, ExecutionId, Key, Label, Malformed, MessageId,
+    Namespace, OperationId, Resource, Revision, Version,
 };
+use crate::time::Instant;
 
 /// The profile of a digest that the caller computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -76,6 +78,68 @@ pub struct ClaimRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
     pub attempt: Option<u32>,
+    /// The capability that it presents; with `claim_id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capability_id: Option<CapabilityId>,
+    /// The delivery that led to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message>,
+    /// The value of a register of authority that it was decided under.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<EpochBinding>,
+    /// The business entity that the operation is about; fixed by the first call that names the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Resource>,
+    /// When the caller made the key, where the namespace asks for it; fixed by the first call that names the key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_created_at: Option<Instant>,
+}
+
+impl ClaimRequest {
+    /// A claim of `key`, with nothing else said.
+    #[must_use]
+    pub fn new(namespace: Namespace, key: Key) -> ClaimRequest {
+        ClaimRequest {
+            namespace,
+            key: Some(key),
+            business_epoch: None,
+            request: None,
+            digest: None,
+            digest_profile: None,
+            operation_version: None,
+            claim_id: None,
+            owner: None,
+            lease_ms: None,
+            wait_ms: None,
+            correlation_id: None,
+            attempt: None,
+            capability_id: None,
+            message: None,
+            epoch: None,
+            resource: None,
+            key_created_at: None,
+        }
+    }
+}
+
+/// A delivery: what a consumer received. It names no operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Message {
+    /// Who received it: an inbox is one consumer's.
+    pub consumer: Consumer,
+    /// What its sender or broker calls it.
+    pub id: MessageId,
+}
+
+impl Message {
+    const FIELDS: Known = &[("consumer", Kind::Plain), ("id", Kind::Plain)];
+
+    fn take(fields: &mut Fields) -> Result<Message, Invalid> {
+        Ok(Message {
+            consumer: required("consumer", fields.text("consumer")?)?,
+            id: required("id", fields.text("id")?)?,
+        })
+    }
 }
 
 /// What a key is bound to.
@@ -115,23 +179,17 @@ pub struct Claim {
     pub correlation_id: Option<Label>,
     /// The attempt.
     pub attempt: Option<u32>,
+    /// The capability; then `claim_id` is there too.
+    pub capability_id: Option<CapabilityId>,
+    /// The delivery.
+    pub message: Option<Message>,
+    /// The value of a register that it was decided under.
+    pub epoch: Option<EpochBinding>,
+    /// The business entity.
+    pub resource: Option<Resource>,
+    /// When the caller made the key.
+    pub key_created_at: Option<Instant>,
 }
-
-const CLAIM_FIELDS: &[(&str, Kind)] = &[
-    ("namespace", Kind::Plain),
-    ("key", Kind::Plain),
-    ("business_epoch", Kind::Plain),
-    ("request", Kind::Canonical),
-    ("digest", Kind::Plain),
-    ("digest_profile", Kind::Plain),
-    ("operation_version", Kind::Plain),
-    ("claim_id", Kind::Plain),
-    ("owner", Kind::Plain),
-    ("lease_ms", Kind::Plain),
-    ("wait_ms", Kind::Plain),
-    ("correlation_id", Kind::Plain),
-    ("attempt", Kind::Plain),
-];
 
 impl Claim {
     /// Reads a body; `header_key` is what `Idempotency-Key` carried, already parsed.
@@ -139,12 +197,15 @@ impl Claim {
     /// # Errors
     /// [`Invalid`] names the first field that is wrong.
     pub fn read(body: &[u8], header_key: Option<Key>, limits: &Limits) -> Result<Claim, Invalid> {
-        let mut fields = Fields::read(body, CLAIM_FIELDS, limits)?;
-        Ok(Claim {
+        Claim::with_key(&mut Fields::read(body, &[Claim::FIELDS], limits)?, header_key, limits)
+    }
+
+    fn with_key(fields: &mut Fields, header_key: Option<Key>, limits: &Limits) -> Result<Claim, Invalid> {
+        let claim = Claim {
             namespace: required("namespace", fields.text("namespace")?)?,
-            key: key(&mut fields, header_key, limits)?,
+            key: key(fields, header_key, limits)?,
             business_epoch: fields.text("business_epoch")?,
-            subject: subject(&mut fields)?,
+            subject: Subject::take(fields)?,
             claim_id: fields.text("claim_id")?,
             owner: fields.text("owner")?,
             lease_ms: fields
@@ -153,11 +214,48 @@ impl Claim {
             wait_ms: fields.integer("wait_ms", 0..=limits.wait_ms)?.unwrap_or(0),
             correlation_id: fields.text("correlation_id")?,
             attempt: fields.attempt("attempt")?,
-        })
+            capability_id: fields.text("capability_id")?,
+            message: fields.nested("message", Message::FIELDS, Message::take)?,
+            epoch: EpochBinding::within(fields, "epoch")?,
+            resource: fields.text("resource")?,
+            key_created_at: fields.text("key_created_at")?,
+        };
+        // Authority is spent by the call: without an identity of its own, a lost answer would have spent it for nobody.
+        if claim.capability_id.is_some() && claim.claim_id.is_none() {
+            return Err(Invalid::field("claim_id", "is required with capability_id"));
+        }
+        Ok(claim)
     }
 }
 
-fn key(fields: &mut Fields, header: Option<Key>, limits: &Limits) -> Result<Key, Invalid> {
+impl Body for Claim {
+    const FIELDS: Known = &[
+        ("namespace", Kind::Plain),
+        ("key", Kind::Plain),
+        ("business_epoch", Kind::Plain),
+        ("request", Kind::Canonical),
+        ("digest", Kind::Plain),
+        ("digest_profile", Kind::Plain),
+        ("operation_version", Kind::Plain),
+        ("claim_id", Kind::Plain),
+        ("owner", Kind::Plain),
+        ("lease_ms", Kind::Plain),
+        ("wait_ms", Kind::Plain),
+        ("correlation_id", Kind::Plain),
+        ("attempt", Kind::Plain),
+        ("capability_id", Kind::Plain),
+        ("message", Kind::Plain),
+        ("epoch", Kind::Plain),
+        ("resource", Kind::Plain),
+        ("key_created_at", Kind::Plain),
+    ];
+
+    fn take(fields: &mut Fields, limits: &Limits) -> Result<Claim, Invalid> {
+        Claim::with_key(fields, None, limits)
+    }
+}
+
+pub(crate) fn key(fields: &mut Fields, header: Option<Key>, limits: &Limits) -> Result<Key, Invalid> {
     let key = match (fields.text::<Key>("key")?, header) {
         (Some(_), Some(_)) => return Err(Invalid::field("key", "is also in Idempotency-Key; send one of them")),
         (Some(key), None) | (None, Some(key)) => key,
@@ -169,21 +267,24 @@ fn key(fields: &mut Fields, header: Option<Key>, limits: &Limits) -> Result<Key,
     Ok(key)
 }
 
-fn subject(fields: &mut Fields) -> Result<Subject, Invalid> {
-    let request = fields.canonical("request");
-    let digest = fields.text("digest")?;
-    let profile: Option<DigestProfile> = fields.text("digest_profile")?;
-    let operation_version = fields.text("operation_version")?;
-    match (request, digest, profile) {
-        (Some(_), Some(_), _) => Err(Invalid::field("digest", "and request exclude each other")),
-        (Some(_), None, Some(_)) => Err(Invalid::field("digest_profile", "belongs to digest, which is absent")),
-        (Some(request), None, None) => Ok(Subject::Request { request, operation_version }),
-        (None, Some(_), None) => Err(Invalid::field("digest_profile", "is required with digest")),
-        (None, Some(_), Some(_)) if operation_version.is_some() => {
-            Err(Invalid::field("operation_version", "is already inside digest"))
+impl Subject {
+    /// Takes `request` with `operation_version`, or `digest` with `digest_profile`.
+    pub(crate) fn take(fields: &mut Fields) -> Result<Subject, Invalid> {
+        let request = fields.canonical("request");
+        let digest = fields.text("digest")?;
+        let profile: Option<DigestProfile> = fields.text("digest_profile")?;
+        let operation_version = fields.text("operation_version")?;
+        match (request, digest, profile) {
+            (Some(_), Some(_), _) => Err(Invalid::field("digest", "and request exclude each other")),
+            (Some(_), None, Some(_)) => Err(Invalid::field("digest_profile", "belongs to digest, which is absent")),
+            (Some(request), None, None) => Ok(Subject::Request { request, operation_version }),
+            (None, Some(_), None) => Err(Invalid::field("digest_profile", "is required with digest")),
+            (None, Some(_), Some(_)) if operation_version.is_some() => {
+                Err(Invalid::field("operation_version", "is already inside digest"))
+            }
+            (None, Some(digest), Some(DigestProfile::C14n1)) => Ok(Subject::Digest(digest)),
+            (None, None, _) => Err(Invalid::field("request", "is required, or digest and digest_profile")),
         }
-        (None, Some(digest), Some(DigestProfile::C14n1)) => Ok(Subject::Digest(digest)),
-        (None, None, _) => Err(Invalid::field("request", "is required, or digest and digest_profile")),
     }
 }
 
@@ -228,9 +329,10 @@ pub struct InProgress {
 pub struct Replayed {
     /// The operation.
     pub operation_id: OperationId,
-    /// The attempt that finished it.
-    pub execution_id: ExecutionId,
-    /// Its number.
+    /// The attempt that finished it; absent where it was closed before anybody was elected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub execution_id: Option<ExecutionId>,
+    /// Its number; 0 where there is none.
     pub attempt: u32,
     /// `completed` or `failed`.
     pub state: State,
@@ -243,6 +345,22 @@ pub struct Replayed {
     pub consistency: Option<Consistency>,
 }
 
+/// 200: this message was accepted before, for this operation and digest. It says nothing about the outcome.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DuplicateDelivery {
+    /// The operation that the message led to.
+    pub operation_id: OperationId,
+    /// The latest attempt, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub execution_id: Option<ExecutionId>,
+    /// Its number; 0 where there is none.
+    pub attempt: u32,
+    /// The operation's state.
+    pub state: State,
+    /// When this was true.
+    pub revision: Revision,
+}
+
 /// The answer to a claim that is no problem, told apart by `result`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(tag = "result", rename_all = "snake_case")]
@@ -253,6 +371,8 @@ pub enum ClaimAnswer {
     InProgress(InProgress),
     /// 200.
     Replayed(Replayed),
+    /// 200.
+    DuplicateDelivery(DuplicateDelivery),
 }
 
 impl ClaimAnswer {
@@ -262,7 +382,7 @@ impl ClaimAnswer {
         match self {
             ClaimAnswer::Claimed(_) => 201,
             ClaimAnswer::InProgress(_) => 202,
-            ClaimAnswer::Replayed(_) => 200,
+            ClaimAnswer::Replayed(_) | ClaimAnswer::DuplicateDelivery(_) => 200,
         }
     }
 }
@@ -276,6 +396,7 @@ impl<'de> Deserialize<'de> for ClaimAnswer {
             Claimed,
             InProgress,
             Replayed,
+            DuplicateDelivery,
         }
         #[derive(Deserialize)]
         struct Tagged {
@@ -287,6 +408,7 @@ impl<'de> Deserialize<'de> for ClaimAnswer {
             Tag::Claimed => serde_json::from_str(text.get()).map(ClaimAnswer::Claimed),
             Tag::InProgress => serde_json::from_str(text.get()).map(ClaimAnswer::InProgress),
             Tag::Replayed => serde_json::from_str(text.get()).map(ClaimAnswer::Replayed),
+            Tag::DuplicateDelivery => serde_json::from_str(text.get()).map(ClaimAnswer::DuplicateDelivery),
         }
         .map_err(serde::de::Error::custom)
     }

@@ -7,6 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::text::words;
+
 /// Whether the answer tells what happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -18,14 +20,16 @@ pub enum Outcome {
     Unknown,
 }
 
-/// How a namespace wants conflicts reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ConflictStyle {
-    /// 202 while another executor works, 409 for another request under the key.
-    #[default]
-    Hapax,
-    /// As the IETF draft on the `Idempotency-Key` header: 409 in progress, 422 for another request.
-    Ietf,
+words! {
+    /// How a namespace wants conflicts reported.
+    #[derive(Default)]
+    ConflictStyle {
+        /// 202 while another executor works, 409 for another request under the key.
+        #[default]
+        Hapax = "hapax",
+        /// As the IETF draft on the `Idempotency-Key` header: 409 in progress, 422 for another request.
+        Ietf = "ietf",
+    }
 }
 
 macro_rules! codes {
@@ -104,14 +108,50 @@ codes! {
     NotFound = "not-found", 404, false, Definite, "There is no such thing, or it is not yours";
     /// `If-Match`, or an expected state, does not hold.
     PreconditionFailed = "precondition.failed", 412, false, Definite, "The precondition does not hold";
+    /// A condition must be stated: `If-Match`, or `If-None-Match: *`.
+    PreconditionRequired = "precondition.required", 428, false, Definite, "A precondition is required";
+    /// What is to be written changes what was fixed at creation.
+    PolicyFixed = "policy.fixed", 409, false, Definite, "What is fixed at creation cannot be changed";
+    /// As many as there may be.
+    QuotaExceeded = "quota.exceeded", 429, false, Definite, "A quota is used up";
     /// The claim id was used for another claim.
     ClaimIdReused = "claim-id.reused", 409, false, Definite, "The claim id belongs to another claim";
     /// Another request is bound to the key.
     KeyDigestMismatch = "key.digest-mismatch", 409, false, Definite, "Another request is bound to this key";
+    /// The key is older than what its namespace remembers.
+    KeyRetentionElapsed =
+        "key.retention-elapsed", 410, false, Definite, "The key is older than what its namespace remembers";
+    /// The message was accepted before, for another operation or request.
+    DeliveryMismatch = "delivery.mismatch", 409, false, Definite, "The message was accepted for something else";
+    /// The decision led to a capability with other terms.
+    DecisionReused = "decision.reused", 409, false, Definite, "The decision led to a capability with other terms";
+    /// The capability is spent.
+    CapabilityAlreadyConsumed = "capability.already-consumed", 409, false, Definite, "The capability is spent";
+    /// The capability was taken back.
+    CapabilityRevoked = "capability.revoked", 403, false, Definite, "The capability was taken back";
+    /// The capability was not used in time.
+    CapabilityExpired = "capability.expired", 403, false, Definite, "The capability has expired";
+    /// There is no such capability, or it is not the caller's.
+    CapabilityInvalid = "capability.invalid", 403, false, Definite, "There is no such capability, or it is not yours";
+    /// The capability is for something else.
+    CapabilityBindingMismatch =
+        "capability.binding-mismatch", 403, false, Definite, "The capability is for something else";
+    /// The namespace asks for a capability, and none was presented.
+    CapabilityRequired = "capability.required", 403, false, Definite, "A capability is required here";
+    /// What is presented was decided under a value that its register of authority has left.
+    EpochStale = "epoch.stale", 403, false, Definite, "The authority epoch is no longer current";
+    /// What is presented names a value that its register of authority never stood at.
+    EpochUnknown = "epoch.unknown", 403, false, Definite, "The authority epoch was never current";
     /// Another executor is at work.
     OperationExecuting = "operation.executing", 409, true, Definite, "Another executor is at work";
     /// The last execution's outcome is not known.
     OperationOutcomeUnknown = "operation.outcome-unknown", 409, false, Definite, "The operation's outcome is unknown";
+    /// The operation is completed; to a capability that is a closed gate.
+    OperationCompleted = "operation.completed", 409, false, Definite, "The operation is completed";
+    /// The operation failed or was closed; to a capability that is a closed gate.
+    OperationFailed = "operation.failed", 409, false, Definite, "The operation has failed for good";
+    /// The operation is not in the state that this needs.
+    OperationState = "operation.state", 409, false, Definite, "The operation is not in the state that this needs";
     /// Contradictory proof, or an operator, stopped claims.
     OperationQuarantined = "operation.quarantined", 409, false, Definite, "The operation is quarantined";
     /// The claim names an attempt that is not the next one, or names none where one is required.
@@ -122,6 +162,8 @@ codes! {
     LeaseLost = "lease.lost", 409, false, Definite, "The lease is lost";
     /// A different outcome stands.
     OutcomeConflict = "outcome.conflict", 409, false, Definite, "A different outcome stands";
+    /// What was to be watched from there is no longer kept.
+    WatchCompacted = "watch.compacted", 410, false, Definite, "The events from there on are no longer kept";
     /// The node's queues are full.
     StoreOverloaded = "store.overloaded", 503, true, Definite, "The store is overloaded";
     /// No quorum is reachable; nothing was applied.

@@ -10,7 +10,7 @@ use crate::codes::Code;
 use crate::json::RawJson;
 use crate::limits::{self, Limits};
 use crate::operation::{Settled, State};
-use crate::request::{Fields, Invalid, Kind, required};
+use crate::request::{Body, Fields, Invalid, Kind, Known, reads, required};
 use crate::text::{ClaimId, Digest, Label, Malformed, OperationId, Proof, Reason, ResultRef, Revision, Version};
 
 /// `POST /v1/executions/{execution_id}/renew`.
@@ -25,15 +25,10 @@ pub struct RenewRequest {
     pub lease_ms: u64,
 }
 
-impl RenewRequest {
-    const FIELDS: &[(&str, Kind)] = &[("lease_epoch", Kind::Plain), ("lease_ms", Kind::Plain)];
+impl Body for RenewRequest {
+    const FIELDS: Known = &[("lease_epoch", Kind::Plain), ("lease_ms", Kind::Plain)];
 
-    /// Reads a body.
-    ///
-    /// # Errors
-    /// [`Invalid`] names the first field that is wrong.
-    pub fn read(body: &[u8], limits: &Limits) -> Result<RenewRequest, Invalid> {
-        let mut fields = Fields::read(body, Self::FIELDS, limits)?;
+    fn take(fields: &mut Fields, limits: &Limits) -> Result<RenewRequest, Invalid> {
         Ok(RenewRequest {
             lease_epoch: fields.epoch("lease_epoch")?,
             lease_ms: required("lease_ms", fields.integer("lease_ms", limits::LEASE_MS_MIN..=limits.lease_ms)?)?,
@@ -113,7 +108,7 @@ macro_rules! with_result_fields {
 }
 
 impl ResultData {
-    fn read(fields: &mut Fields, limits: &Limits) -> Result<ResultData, Invalid> {
+    fn take(fields: &mut Fields, limits: &Limits) -> Result<ResultData, Invalid> {
         let data = ResultData {
             status_code: fields.integer("status_code", 100..=599)?.and_then(|status| u16::try_from(status).ok()),
             schema_version: fields.text("schema_version")?,
@@ -152,19 +147,14 @@ pub struct OutcomeRequest {
     pub data: ResultData,
 }
 
-impl OutcomeRequest {
-    const FIELDS: &[(&str, Kind)] = with_result_fields!("lease_epoch", "outcome");
+impl Body for OutcomeRequest {
+    const FIELDS: Known = with_result_fields!("lease_epoch", "outcome");
 
-    /// Reads a body.
-    ///
-    /// # Errors
-    /// [`Invalid`] names the first field that is wrong.
-    pub fn read(body: &[u8], limits: &Limits) -> Result<OutcomeRequest, Invalid> {
-        let mut fields = Fields::read(body, Self::FIELDS, limits)?;
+    fn take(fields: &mut Fields, limits: &Limits) -> Result<OutcomeRequest, Invalid> {
         let request = OutcomeRequest {
             lease_epoch: fields.epoch("lease_epoch")?,
             outcome: required("outcome", fields.text("outcome")?)?,
-            data: ResultData::read(&mut fields, limits)?,
+            data: ResultData::take(fields, limits)?,
         };
         if request.outcome == Reported::Unknown {
             // It would never be replayed; accepting it would lose it silently.
@@ -196,20 +186,15 @@ pub struct EvidenceRequest {
     pub data: ResultData,
 }
 
-impl EvidenceRequest {
-    const FIELDS: &[(&str, Kind)] = with_result_fields!("claim_id", "outcome", "proof");
+impl Body for EvidenceRequest {
+    const FIELDS: Known = with_result_fields!("claim_id", "outcome", "proof");
 
-    /// Reads a body.
-    ///
-    /// # Errors
-    /// [`Invalid`] names the first field that is wrong.
-    pub fn read(body: &[u8], limits: &Limits) -> Result<EvidenceRequest, Invalid> {
-        let mut fields = Fields::read(body, Self::FIELDS, limits)?;
+    fn take(fields: &mut Fields, limits: &Limits) -> Result<EvidenceRequest, Invalid> {
         Ok(EvidenceRequest {
             claim_id: required("claim_id", fields.text("claim_id")?)?,
             outcome: required("outcome", fields.text("outcome")?)?,
             proof: fields.text("proof")?,
-            data: ResultData::read(&mut fields, limits)?,
+            data: ResultData::take(fields, limits)?,
         })
     }
 }
@@ -229,23 +214,20 @@ pub struct ResolveRequest {
     pub data: ResultData,
 }
 
-impl ResolveRequest {
-    const FIELDS: &[(&str, Kind)] = with_result_fields!("lease_epoch", "outcome", "proof");
+impl Body for ResolveRequest {
+    const FIELDS: Known = with_result_fields!("lease_epoch", "outcome", "proof");
 
-    /// Reads a body.
-    ///
-    /// # Errors
-    /// [`Invalid`] names the first field that is wrong.
-    pub fn read(body: &[u8], limits: &Limits) -> Result<ResolveRequest, Invalid> {
-        let mut fields = Fields::read(body, Self::FIELDS, limits)?;
+    fn take(fields: &mut Fields, limits: &Limits) -> Result<ResolveRequest, Invalid> {
         Ok(ResolveRequest {
             lease_epoch: fields.epoch("lease_epoch")?,
             outcome: required("outcome", fields.text("outcome")?)?,
             proof: required("proof", fields.text("proof")?)?,
-            data: ResultData::read(&mut fields, limits)?,
+            data: ResultData::take(fields, limits)?,
         })
     }
 }
+
+reads!(RenewRequest, OutcomeRequest, EvidenceRequest, ResolveRequest);
 
 /// 200: the lease goes on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -260,7 +242,7 @@ pub struct Renewed {
     pub revision: Revision,
 }
 
-/// 200: an outcome, evidence or a resolution was accepted, now or by the same call before.
+/// 200: an outcome, evidence, a resolution or a repair was accepted, now or by the same call before.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Accepted {
     /// The operation.

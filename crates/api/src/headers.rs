@@ -1,6 +1,7 @@
-//! The headers that carry meaning: `Idempotency-Key`, `Prefer: wait`, `ETag` and `If-None-Match`.
+//! The headers that carry meaning: `Idempotency-Key`, `Prefer: wait`, `ETag`, `If-Match` and `If-None-Match`.
 //! Parsed here from text, so that the server and every client agree.
 
+use crate::codes::Code;
 use crate::limits::Limits;
 use crate::request::Invalid;
 use crate::text::{Key, Revision};
@@ -73,6 +74,45 @@ pub fn none_match_names(value: &str, etag: &str) -> bool {
     value.split(',').map(str::trim).any(|tag| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag)
 }
 
+/// What the writer of a namespace or a tenant believes to stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expected {
+    /// Nothing: it is to be made.
+    Absent,
+    /// This version.
+    Version(u64),
+}
+
+/// The strong entity tag of what was written `version` times.
+#[must_use]
+pub fn version_tag(version: u64) -> String {
+    format!("\"v{version}\"")
+}
+
+/// Reads the precondition of a write: `If-Match` with one tag, or `If-None-Match: *` where nothing is to be there.
+///
+/// # Errors
+/// [`Invalid`]: neither is there (`precondition.required`), both are, or one is of another form.
+pub fn expected(if_match: Option<&str>, if_none_match: Option<&str>) -> Result<Expected, Invalid> {
+    match (if_match, if_none_match.map(str::trim)) {
+        (Some(tag), None) => {
+            let digits = tag.trim().strip_prefix("\"v").and_then(|rest| rest.strip_suffix('"'));
+            let version = digits.and_then(|digits| digits.parse().ok());
+            match version.filter(|&version| version_tag(version) == tag.trim()) {
+                Some(version) => Ok(Expected::Version(version)),
+                None => Err(Invalid::header("If-Match", "must be one ETag as an answer carried it")),
+            }
+        }
+        (None, Some("*")) => Ok(Expected::Absent),
+        (None, Some(_)) => Err(Invalid::header("If-None-Match", "must be * here")),
+        (Some(_), Some(_)) => Err(Invalid::header("If-Match", "and If-None-Match exclude each other")),
+        (None, None) => {
+            let invalid = Invalid::header("If-Match", "or If-None-Match: * is required");
+            Err(Invalid { code: Code::PreconditionRequired, ..invalid })
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,5 +160,18 @@ mod tests {
         for value in ["", "1.0.7.0", "\"1.0.7.1\"", "\"1.0.7.00\""] {
             assert!(!none_match_names(value, &tag), "{value}");
         }
+    }
+
+    #[test]
+    fn preconditions() {
+        assert_eq!(expected(Some("\"v7\""), None), Ok(Expected::Version(7)));
+        assert_eq!(expected(Some(&version_tag(u64::MAX)), None), Ok(Expected::Version(u64::MAX)));
+        assert_eq!(expected(None, Some(" * ")), Ok(Expected::Absent));
+        for tag in ["*", "", "v7", "\"7\"", "W/\"v7\"", "\"v07\"", "\"v+7\"", "\"v7\", \"v8\"", "\"v\""] {
+            assert_eq!(expected(Some(tag), None).unwrap_err().code, Code::RequestInvalid, "{tag}");
+        }
+        assert_eq!(expected(None, Some("\"v7\"")).unwrap_err().code, Code::RequestInvalid);
+        assert_eq!(expected(Some("\"v7\""), Some("*")).unwrap_err().code, Code::RequestInvalid);
+        assert_eq!(expected(None, None).unwrap_err().code, Code::PreconditionRequired);
     }
 }

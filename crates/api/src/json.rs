@@ -122,6 +122,15 @@ impl Cursor {
         mark
     }
 
+    /// The pointer to a name inside others, bounded as every pointer is.
+    pub(crate) fn at(names: &[&str]) -> String {
+        let mut cursor = Cursor::default();
+        for name in names {
+            cursor.enter(name);
+        }
+        bounded(cursor.pointer)
+    }
+
     /// Moves on to where a document inside this one is at fault.
     pub(crate) fn descend(&mut self, pointer: &str) {
         self.pointer.push_str(pointer);
@@ -281,6 +290,14 @@ impl RawJson {
             .and_then(|text| RawValue::from_string(compact(text)))
             .map(RawJson)
             .map_err(|error| cursor.fault(&error))
+    }
+
+    /// Writes a value.
+    ///
+    /// # Errors
+    /// The value cannot be written as JSON.
+    pub fn of(value: &impl Serialize) -> Result<RawJson, serde_json::Error> {
+        serde_json::value::to_raw_value(value).map(RawJson)
     }
 
     /// Takes back a document that was stored as text.

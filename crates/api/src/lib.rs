@@ -12,6 +12,21 @@ pub mod claim;
 pub mod execution;
 pub mod operation;
 
+pub mod register;
+pub mod capability;
+pub mod epoch;
+
+pub mod reconcile;
+pub mod repair;
+pub mod evidence;
+
+pub mod batch;
+
+pub mod find;
+pub mod watch;
+
+pub mod namespace;
+pub mod tenant;
 pub mod cluster;
 
 pub mod codes;
@@ -19,6 +34,9 @@ pub mod problem;
 
 pub mod digest;
 pub mod json;
+
+pub mod cursor;
+pub mod query;
 
 pub mod headers;
 pub mod limits;

@@ -33,8 +33,40 @@ pub const LABEL_CHARS_MAX: usize = 255;
 pub const REASON_BYTES_MAX: usize = 1_024;
 /// Bytes of a proof; a longer one is kept elsewhere and named here.
 pub const PROOF_BYTES_MAX: usize = 4_096;
-/// Characters in an operation or execution id.
+/// Characters in an operation, execution, capability or token id.
 pub const ID_CHARS_MAX: usize = 128;
+/// Characters in a whole token.
+pub const TOKEN_CHARS_MAX: usize = 255;
+/// Characters in a cursor.
+pub const CURSOR_CHARS_MAX: usize = 512;
+/// Bytes of the position inside a cursor.
+pub const CURSOR_POSITION_BYTES_MAX: usize = 256;
+/// Items of one page.
+pub const PAGE_ITEMS_MAX: u64 = 500;
+/// Items of a page where the caller names no limit.
+pub const PAGE_ITEMS_DEFAULT: u64 = 100;
+/// Items of one batch; at least one.
+pub const BATCH_ITEMS_MAX: usize = 256;
+/// Bytes in the body of a batch.
+pub const BATCH_BYTES_MAX: usize = 1024 * 1024;
+/// Uses of one bounded-use capability, at most; at least two, because one use is bound to an operation instead.
+pub const USES_MAX: u64 = 1_000_000;
+/// Executions that one call leases for reconciliation.
+pub const RECONCILE_ITEMS_MAX: u64 = 100;
+/// Shortest retention, in milliseconds.
+pub const RETENTION_MS_MIN: u64 = 60_000;
+/// Longest retention, in milliseconds: a hundred years.
+pub const RETENTION_MS_MAX: u64 = 100 * 366 * 24 * 60 * 60 * 1_000;
+/// Partitions of one namespace: the number of slots.
+pub const PARTITIONS_MAX: u64 = 4_096;
+/// Names of fields that a namespace leaves out of the digest.
+pub const TRANSPORT_FIELDS_MAX: usize = 64;
+/// Namespaces that one token names.
+pub const TOKEN_NAMESPACES_MAX: usize = 256;
+/// Any rate or quota that a policy sets.
+pub const QUOTA_MAX: u64 = 1_000_000_000;
+/// Bytes in a query.
+pub const QUERY_BYTES_MAX: usize = 4_096;
 /// Bytes of a problem's `pointer` or `detail`: what a caller sent is not echoed at length.
 pub const ECHO_BYTES_MAX: usize = 256;
 
@@ -51,6 +83,12 @@ pub struct Limits {
     pub wait_ms: u64,
     /// Longest lease, in milliseconds.
     pub lease_ms: u64,
+    /// Items in a batch.
+    pub batch_items: usize,
+    /// Bytes in the body of a batch.
+    pub batch_bytes: usize,
+    /// Items on a page.
+    pub page_items: u64,
 }
 
 impl Default for Limits {
@@ -61,6 +99,9 @@ impl Default for Limits {
             result_bytes: RESULT_BYTES_MAX,
             wait_ms: WAIT_MS_MAX,
             lease_ms: LEASE_MS_MAX,
+            batch_items: BATCH_ITEMS_MAX,
+            batch_bytes: BATCH_BYTES_MAX,
+            page_items: PAGE_ITEMS_MAX,
         }
     }
 }
@@ -91,6 +132,9 @@ impl Limits {
             ("result_bytes", self.result_bytes as u64, 0, RESULT_BYTES_MAX as u64),
             ("wait_ms", self.wait_ms, 0, WAIT_MS_MAX),
             ("lease_ms", self.lease_ms, LEASE_MS_MIN, LEASE_MS_MAX),
+            ("batch_items", self.batch_items as u64, 1, BATCH_ITEMS_MAX as u64),
+            ("batch_bytes", self.batch_bytes as u64, 1_024, BATCH_BYTES_MAX as u64),
+            ("page_items", self.page_items, 1, PAGE_ITEMS_MAX),
         ];
         for (name, value, least, most) in rows {
             if value < least || value > most {

@@ -8,18 +8,22 @@ use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
 use crate::codes::Code;
-use crate::endpoints::{Answer, ENDPOINTS, Endpoint, Method, Parameter, Place};
+use crate::endpoints::{self, Answer, Endpoint, Method, Parameter, Place};
 use crate::problem::{self, Problem};
-use crate::{claim, cluster, execution, operation};
+use crate::{
+    batch, capability, claim, cluster, epoch, evidence, execution, find, namespace, operation, reconcile, register,
+    repair, tenant, watch,
+};
 
 /// The document.
 #[must_use]
 pub fn document() -> Value {
     let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
-    for endpoint in ENDPOINTS {
+    for endpoint in endpoints::all() {
         let method = match endpoint.method {
             Method::Get => "get",
             Method::Post => "post",
+            Method::Put => "put",
         };
         paths.entry(endpoint.path).or_default().insert(method.to_owned(), operation_object(endpoint));
     }
@@ -78,9 +82,9 @@ fn parameter(parameter: &Parameter) -> Value {
     json!({
         "name": parameter.name,
         "in": place,
-        "required": parameter.place == Place::Path,
+        "required": parameter.required,
         "description": parameter.description,
-        "schema": { "type": "string" },
+        "schema": { "type": parameter.kind },
     })
 }
 
@@ -123,7 +127,7 @@ fn problem_header(status: u16) -> Option<(&'static str, &'static str)> {
 fn response(answer: &Answer) -> Value {
     let mut object = json!({ "description": answer.description });
     if let Some(schema) = answer.schema {
-        object["content"] = content("application/json", schema);
+        object["content"] = content(answer.media_type, schema);
     }
     for (name, description) in answer.headers {
         object["headers"][name] = json!({ "description": description, "schema": { "type": "string" } });
@@ -137,20 +141,8 @@ fn content(media_type: &str, schema: &str) -> Value {
 
 fn schemas() -> Map<String, Value> {
     let mut found: Vec<(String, RefOr<Schema>)> = Vec::new();
-    add::<claim::ClaimRequest>(&mut found);
-    add::<claim::ClaimAnswer>(&mut found);
-    add::<operation::LookupRequest>(&mut found);
-    add::<operation::OperationView>(&mut found);
-    add::<execution::RenewRequest>(&mut found);
-    add::<execution::OutcomeRequest>(&mut found);
-    add::<execution::EvidenceRequest>(&mut found);
-    add::<execution::ResolveRequest>(&mut found);
-    add::<execution::Renewed>(&mut found);
-    add::<execution::Accepted>(&mut found);
-    add::<cluster::ClusterView>(&mut found);
-    add::<cluster::Liveness>(&mut found);
-    add::<cluster::Readiness>(&mut found);
-    add::<Problem>(&mut found);
+    requests(&mut found);
+    answers(&mut found);
     let mut schemas: Map<String, Value> = found
         .into_iter()
         .map(|(name, schema)| (name, serde_json::to_value(schema).expect("a schema has string names only")))
@@ -158,11 +150,63 @@ fn schemas() -> Map<String, Value> {
     for schema in schemas.values_mut() {
         never_null(schema);
     }
-    let result_data = schemas.remove("ResultData").unwrap_or_default();
-    for schema in schemas.values_mut() {
-        inline_result_data(schema, &result_data);
+    // What is flattened into others stands in none of them by its name.
+    let parts = schemas.clone();
+    for (name, schema) in &mut schemas {
+        merge_parts(name, schema, &parts);
     }
+    schemas.remove("ResultData");
+    schemas.extend(batch_schemas(&schemas));
     schemas
+}
+
+fn requests(found: &mut Vec<(String, RefOr<Schema>)>) {
+    add::<claim::ClaimRequest>(found);
+    add::<register::RegisterRequest>(found);
+    add::<find::LookupRequest>(found);
+    add::<execution::RenewRequest>(found);
+    add::<execution::OutcomeRequest>(found);
+    add::<execution::EvidenceRequest>(found);
+    add::<execution::ResolveRequest>(found);
+    add::<capability::IssueRequest>(found);
+    add::<capability::IssueBoundedRequest>(found);
+    add::<capability::RevokeRequest>(found);
+    add::<epoch::BumpRequest>(found);
+    add::<reconcile::ReconcileRequest>(found);
+    add::<reconcile::EscalateRequest>(found);
+    add::<reconcile::FenceRequest>(found);
+    add::<repair::RepairRequest>(found);
+    add::<repair::SupersedeRequest>(found);
+    add::<namespace::PutNamespaceRequest>(found);
+    add::<tenant::PutTenantRequest>(found);
+    add::<tenant::CreateTokenRequest>(found);
+    add::<tenant::RevokeTokenRequest>(found);
+}
+
+fn answers(found: &mut Vec<(String, RefOr<Schema>)>) {
+    add::<claim::ClaimAnswer>(found);
+    add::<register::Registered>(found);
+    add::<operation::OperationView>(found);
+    add::<find::OperationPage>(found);
+    add::<execution::Renewed>(found);
+    add::<execution::Accepted>(found);
+    add::<capability::CapabilityView>(found);
+    add::<epoch::EpochView>(found);
+    add::<reconcile::Reconciling>(found);
+    add::<evidence::EvidencePage>(found);
+    add::<watch::OperationEvent>(found);
+    add::<batch::BatchAnswer>(found);
+    add::<namespace::NamespaceView>(found);
+    add::<namespace::NamespacePage>(found);
+    add::<tenant::TenantView>(found);
+    add::<tenant::TenantPage>(found);
+    add::<tenant::TokenView>(found);
+    add::<tenant::TokenCreated>(found);
+    add::<tenant::TokenPage>(found);
+    add::<cluster::ClusterView>(found);
+    add::<cluster::Liveness>(found);
+    add::<cluster::Readiness>(found);
+    add::<Problem>(found);
 }
 
 fn add<T: ToSchema + PartialSchema>(found: &mut Vec<(String, RefOr<Schema>)>) {
@@ -197,22 +241,82 @@ fn never_null(value: &mut Value) {
     object.values_mut().for_each(never_null);
 }
 
-/// Writes the common result fields into the schemas that flatten them: under `allOf` neither part could say that
-/// it allows no other fields.
-fn inline_result_data(schema: &mut Value, result_data: &Value) {
+/// Writes flattened fields into the schemas that flatten them: under `allOf` no part could say that it allows no
+/// other fields.
+fn merge_parts(name: &str, schema: &mut Value, schemas: &Map<String, Value>) {
     let Some(parts) = schema.get("allOf").and_then(Value::as_array).cloned() else { return };
-    let mut merged = json!({ "type": "object", "required": [], "properties": {}, "additionalProperties": false });
+    let mut merged = json!({ "type": "object", "required": [], "properties": {} });
     for part in &parts {
-        let part = if part.get("$ref").is_some() { result_data } else { part };
-        for (name, property) in part["properties"].as_object().into_iter().flatten() {
-            merged["properties"][name] = property.clone();
-        }
-        if let (Some(all), Some(own)) = (merged["required"].as_array_mut(), part["required"].as_array()) {
-            all.extend(own.iter().cloned());
-        }
+        merge(&mut merged, resolved(part, schemas));
+    }
+    if name.ends_with("Request") {
+        merged["additionalProperties"] = json!(false);
     }
     if let Some(description) = schema.get("description") {
         merged["description"] = description.clone();
     }
     *schema = merged;
+}
+
+/// What a reference stands for.
+fn resolved<'s>(schema: &'s Value, schemas: &'s Map<String, Value>) -> &'s Value {
+    let name = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next());
+    name.and_then(|name| schemas.get(name)).unwrap_or(schema)
+}
+
+/// Adds the fields of `part` to `object`.
+fn merge(object: &mut Value, part: &Value) {
+    for (name, property) in part["properties"].as_object().into_iter().flatten() {
+        object["properties"][name] = property.clone();
+    }
+    if let (Some(all), Some(own)) = (object["required"].as_array_mut(), part["required"].as_array()) {
+        all.extend(own.iter().cloned());
+    }
+}
+
+/// The schema of a batch: each item is a single call's body, with its kind and the ids of its path beside it.
+fn batch_schemas(schemas: &Map<String, Value>) -> Vec<(String, Value)> {
+    let calls: Vec<Value> = batch::ItemKind::ALL.iter().map(|kind| item_schema(*kind, schemas)).collect();
+    let items = json!({
+        "type": "array",
+        "minItems": 1,
+        "maxItems": crate::limits::BATCH_ITEMS_MAX,
+        "items": { "$ref": "#/components/schemas/BatchItem" },
+    });
+    let request = json!({
+        "type": "object",
+        "description": "A batch: at most 1 MiB.",
+        "required": ["items"],
+        "properties": { "items": items },
+        "additionalProperties": false,
+    });
+    let item = json!({ "description": "One call, told apart by `kind`.", "oneOf": calls });
+    vec![("BatchItem".to_owned(), item), ("BatchRequest".to_owned(), request)]
+}
+
+fn item_schema(kind: batch::ItemKind, schemas: &Map<String, Value>) -> Value {
+    let endpoint = endpoints::all()
+        .find(|endpoint| endpoint.method == Method::Post && endpoint.path == kind.path())
+        .expect("every kind is an endpoint");
+    let mut properties = json!({ "kind": { "type": "string", "enum": [kind.as_str()] } });
+    let mut required = vec![json!("kind")];
+    for parameter in endpoint.parameters.iter().filter(|parameter| parameter.place == Place::Path) {
+        properties[parameter.name] = json!({ "type": "string", "description": parameter.description });
+        required.push(json!(parameter.name));
+    }
+    let mut item = json!({
+        "type": "object",
+        "title": endpoint.name,
+        "required": required,
+        "properties": properties,
+        "additionalProperties": false,
+    });
+    let body = endpoint.body.and_then(|body| schemas.get(body)).expect("every call of a batch has a body");
+    merge(&mut item, body);
+    if kind == batch::ItemKind::Claim
+        && let Some(properties) = item["properties"].as_object_mut()
+    {
+        properties.remove("wait_ms");
+    }
+    item
 }

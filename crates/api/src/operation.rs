@@ -1,17 +1,18 @@
-//! An operation as a reader sees it, and the look-up by key.
+//! An operation as a reader sees it.
 //! Reads show the settled state: a lease that ended is over, whether or not anybody wrote it down.
 
+use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::json::RawJson;
-use crate::limits::Limits;
-use crate::request::{Fields, Invalid, Kind, required};
+use crate::query::{Query, Writer};
+use crate::request::Invalid;
 use crate::text::{
-    BusinessEpoch, Digest, ExecutionId, Key, Label, Malformed, Namespace, OperationId, Reason, ResultRef, Revision,
-    Version,
+    CapabilityId, Digest, EffectKey, ExecutionId, Label, Malformed, Namespace, OperationId, Reason, Resource,
+    ResultRef, Revision, Version,
 };
 use crate::time::Instant;
 
@@ -19,6 +20,8 @@ use crate::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// It is known, and nobody was elected yet.
+    Requested,
     /// An executor is at work, or lost its lease where the namespace lets the next one take over.
     Executing,
     /// Whether the effect happened is not known; nothing runs until it is.
@@ -51,6 +54,39 @@ pub enum Settled {
     NotApplied,
 }
 
+impl State {
+    /// The state as it is sent.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            State::Requested => "requested",
+            State::Executing => "executing",
+            State::Unknown => "unknown",
+            State::NotApplied => "not_applied",
+            State::Completed => "completed",
+            State::Failed => "failed",
+        }
+    }
+}
+
+impl FromStr for State {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<State, Malformed> {
+        const ALL: [State; 6] =
+            [State::Requested, State::Executing, State::Unknown, State::NotApplied, State::Completed, State::Failed];
+        ALL.into_iter().find(|state| state.as_str() == text).ok_or(Malformed(
+            "must be \"requested\", \"executing\", \"unknown\", \"not_applied\", \"completed\" or \"failed\"",
+        ))
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 impl FromStr for Settled {
     type Err = Malformed;
 
@@ -70,6 +106,14 @@ impl FromStr for Settled {
 pub enum Consistency {
     /// This node's own applied state.
     Local,
+}
+
+impl FromStr for Consistency {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Consistency, Malformed> {
+        if text == "local" { Ok(Consistency::Local) } else { Err(Malformed("must be \"local\"")) }
+    }
 }
 
 /// A stored outcome: what happened then, which is not a statement about now.
@@ -100,6 +144,13 @@ pub struct Receipt {
     pub reason: Option<Reason>,
     /// When the outcome became known.
     pub completed_at: Instant,
+    /// Whether there was an inline result that retention removed since.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub result_compacted: bool,
+}
+
+pub(crate) fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The latest execution.
@@ -117,9 +168,26 @@ pub struct ExecutionView {
     /// What is left of a running lease, in milliseconds, never overstated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_expires_in_ms: Option<u64>,
+    /// What was sent, or is to be sent, to the provider as its idempotency key.
+    pub effect_key: EffectKey,
+    /// The capability that its claim consumed a use of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capability_id: Option<CapabilityId>,
+    /// Since when it is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown_since: Option<Instant>,
 }
 
-/// `GET /v1/operations/{operation_id}`, and the look-up's answer.
+/// Who finds out what an unknown execution came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReconcilerView {
+    /// The name that the reconciler gave itself.
+    pub owner: Label,
+    /// What is left of its lease, in milliseconds, never overstated.
+    pub lease_expires_in_ms: u64,
+}
+
+/// `GET /v1/operations/{operation_id}`, and one item of a list or a look-up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OperationView {
     /// Its id.
@@ -128,50 +196,69 @@ pub struct OperationView {
     pub namespace: Namespace,
     /// Its state.
     pub state: State,
-    /// Number of the latest attempt.
+    /// Number of the latest attempt; 0 while nobody was elected.
     pub attempt: u32,
-    /// The latest attempt.
-    pub execution: ExecutionView,
+    /// The latest attempt; absent while nobody was elected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub execution: Option<ExecutionView>,
     /// What it came to, once known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Receipt>,
-    /// When its key was first claimed.
+    /// When its key was first named.
     pub created_at: Instant,
     /// When it last changed.
     pub updated_at: Instant,
-    /// Whether claims are stopped because proofs contradict each other.
+    /// Not forgotten before this instant; absent where it is not terminal, or never forgotten.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retain_until: Option<Instant>,
+    /// The business entity it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resource: Option<Resource>,
+    /// The story it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<Label>,
+    /// Whether it waits for people; it gates exactly as unknown does.
+    pub escalated: bool,
+    /// Who is finding out what it came to, where somebody is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reconciler: Option<ReconcilerView>,
+    /// Whether claims are stopped because proofs contradict each other, or because an operator said so.
     pub quarantined: bool,
+    /// The operation that takes its place under another key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub superseded_by: Option<OperationId>,
+    /// The operation whose place it takes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub supersedes: Option<OperationId>,
     /// When this was true; the `ETag` is the revision of its last change.
     pub revision: Revision,
-}
-
-/// `POST /v1/operations/lookup`: the key is in the body, so that no access log holds it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LookupRequest {
-    /// The namespace.
-    pub namespace: Namespace,
-    /// The key.
-    pub key: Key,
-    /// The business epoch that it was claimed with.
+    /// Present where this node answered from its own applied state, as `?consistency=local` allows.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub business_epoch: Option<BusinessEpoch>,
+    pub consistency: Option<Consistency>,
 }
 
-impl LookupRequest {
-    const FIELDS: &[(&str, Kind)] =
-        &[("namespace", Kind::Plain), ("key", Kind::Plain), ("business_epoch", Kind::Plain)];
+/// The query of `GET /v1/operations/{operation_id}`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OperationQuery {
+    /// Whether this node's own applied state will do, which may be behind.
+    pub consistency: Option<Consistency>,
+}
 
-    /// Reads a body.
+impl OperationQuery {
+    /// Reads a query string.
     ///
     /// # Errors
-    /// [`Invalid`] names the first field that is wrong.
-    pub fn read(body: &[u8], limits: &Limits) -> Result<LookupRequest, Invalid> {
-        let mut fields = Fields::read(body, Self::FIELDS, limits)?;
-        Ok(LookupRequest {
-            namespace: required("namespace", fields.text("namespace")?)?,
-            key: required("key", fields.text("key")?)?,
-            business_epoch: fields.text("business_epoch")?,
-        })
+    /// [`Invalid`] names the first parameter that is wrong.
+    pub fn read(query: &str) -> Result<OperationQuery, Invalid> {
+        let mut query = Query::read(query, &["consistency"])?;
+        Ok(OperationQuery { consistency: query.parsed("consistency")? })
+    }
+
+    /// The query string, without its question mark.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut query = Writer::default();
+        query.optional("consistency", self.consistency.map(|Consistency::Local| "local"));
+        query.finish()
     }
 }

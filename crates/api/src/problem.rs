@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::codes::{Code, ConflictStyle, Outcome};
+use crate::operation::Consistency;
 use crate::request::Invalid;
-use crate::text::OperationId;
+use crate::text::{OperationId, Revision};
 
 /// Media type of a problem.
 pub const MEDIA_TYPE: &str = "application/problem+json";
@@ -36,6 +37,12 @@ pub struct Problem {
     /// The operation whose state is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation_id: Option<OperationId>,
+    /// Present where this node answered from its own copy of a fact that cannot change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consistency: Option<Consistency>,
+    /// When that was true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Revision>,
 }
 
 impl Problem {
@@ -58,6 +65,8 @@ impl Problem {
             detail: None,
             pointer: None,
             operation_id: None,
+            consistency: None,
+            revision: None,
         }
     }
 

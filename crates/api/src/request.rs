@@ -37,6 +37,13 @@ impl Invalid {
         Invalid { code: Code::RequestInvalid, pointer: Some(format!("/{name}")), detail: detail.into() }
     }
 
+    /// The same refusal, of something inside `parent`, a JSON pointer.
+    #[must_use]
+    pub fn under(mut self, parent: &str) -> Invalid {
+        self.pointer = Some(format!("{parent}{}", self.pointer.unwrap_or_default()));
+        self
+    }
+
     /// A header, or a part of the path or the query, is refused.
     #[must_use]
     pub fn header(name: &str, detail: &str) -> Invalid {
@@ -61,6 +68,40 @@ pub(crate) enum Kind {
     Raw,
 }
 
+/// The fields that an object may have, and how each is read.
+pub(crate) type Known = &'static [(&'static str, Kind)];
+
+/// A request that is read from a body of its own, or from an item of a batch.
+pub(crate) trait Body: Sized {
+    /// Its fields.
+    const FIELDS: Known;
+
+    /// Takes it out of the fields that were found.
+    fn take(fields: &mut Fields, limits: &Limits) -> Result<Self, Invalid>;
+}
+
+/// Reads a body that is one request.
+pub(crate) fn read<T: Body>(body: &[u8], limits: &Limits) -> Result<T, Invalid> {
+    T::take(&mut Fields::read(body, &[T::FIELDS], limits)?, limits)
+}
+
+/// Gives each request its own `read`.
+macro_rules! reads {
+    ($($name:ty),*) => {$(
+        impl $name {
+            /// Reads a body.
+            ///
+            /// # Errors
+            /// [`Invalid`](crate::Invalid) names the first field that is wrong.
+            pub fn read(body: &[u8], limits: &crate::Limits) -> Result<$name, crate::Invalid> {
+                crate::request::read(body, limits)
+            }
+        }
+    )*};
+}
+
+pub(crate) use reads;
+
 enum Found {
     Value(Value),
     Raw(RawJson),
@@ -72,12 +113,8 @@ pub(crate) struct Fields {
 }
 
 impl Fields {
-    /// Reads an object whose names are all in `known` and appear once.
-    pub(crate) fn read(
-        body: &[u8],
-        known: &'static [(&'static str, Kind)],
-        limits: &Limits,
-    ) -> Result<Fields, Invalid> {
+    /// Reads an object whose names are all in one of the lists of `known` and appear once.
+    pub(crate) fn read(body: &[u8], known: &[Known], limits: &Limits) -> Result<Fields, Invalid> {
         if body.len() > limits.body_bytes {
             let detail = format!("the body has more than {} bytes", limits.body_bytes);
             return Err(Invalid { code: Code::RequestTooLarge, pointer: None, detail });
@@ -122,6 +159,11 @@ impl Fields {
         }
     }
 
+    /// An integer of 32 bits within a range.
+    pub(crate) fn number(&mut self, name: &'static str, range: RangeInclusive<u64>) -> Result<Option<u32>, Invalid> {
+        Ok(self.integer(name, range)?.and_then(|value| u32::try_from(value).ok()))
+    }
+
     /// A fencing token or another positive integer as large as JSON allows.
     pub(crate) fn epoch(&mut self, name: &'static str) -> Result<u64, Invalid> {
         required(name, self.integer(name, 1..=INTEGER_MAX.unsigned_abs())?)
@@ -129,7 +171,65 @@ impl Fields {
 
     /// The number of an attempt, from 1.
     pub(crate) fn attempt(&mut self, name: &'static str) -> Result<Option<u32>, Invalid> {
-        Ok(self.integer(name, 1..=u64::from(u32::MAX))?.and_then(|attempt| u32::try_from(attempt).ok()))
+        self.number(name, 1..=u64::from(u32::MAX))
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn flag(&mut self, name: &'static str) -> Result<Option<bool>, Invalid> {
+        match self.take(name) {
+            None => Ok(None),
+            Some(Found::Value(Value::Bool(value))) => Ok(Some(value)),
+            Some(_) => Err(Invalid::field(name, "must be true or false")),
+        }
+    }
+
+    /// An array of at most `most` strings, each parsed as its type.
+    pub(crate) fn texts<T: FromStr<Err = Malformed>>(
+        &mut self,
+        name: &'static str,
+        most: usize,
+    ) -> Result<Option<Vec<T>>, Invalid> {
+        let items = match self.take(name) {
+            None => return Ok(None),
+            Some(Found::Value(Value::Array(items))) if items.len() <= most => items,
+            Some(_) => return Err(Invalid::field(name, format!("must be an array of at most {most} strings"))),
+        };
+        let parsed = items.into_iter().enumerate().map(|(at, item)| {
+            let wrong = |detail| Invalid::field(&format!("{name}/{at}"), detail);
+            match item {
+                Value::String(text) => text.parse().map_err(|malformed: Malformed| wrong(malformed.0)),
+                _ => Err(wrong("must be a string")),
+            }
+        });
+        parsed.collect::<Result<Vec<T>, Invalid>>().map(Some)
+    }
+
+    /// An object inside the request, whose names are all in `known`; its faults are pointed at inside it.
+    pub(crate) fn nested<T>(
+        &mut self,
+        name: &'static str,
+        known: Known,
+        take: impl FnOnce(&mut Fields) -> Result<T, Invalid>,
+    ) -> Result<Option<T>, Invalid> {
+        let members = match self.take(name) {
+            None => return Ok(None),
+            Some(Found::Value(Value::Object(members))) => members,
+            Some(_) => return Err(Invalid::field(name, "must be an object")),
+        };
+        let mut found = Vec::with_capacity(members.len());
+        for (member, value) in members {
+            let Some((known, _)) = known.iter().find(|(known, _)| *known == member) else {
+                let name = Cursor::at(&[name, &member]);
+                return Err(Invalid { pointer: Some(name), ..Invalid::field("", "the field is unknown") });
+            };
+            found.push((*known, Found::Value(value)));
+        }
+        take(&mut Fields { found }).map(Some).map_err(|invalid| invalid.under(&format!("/{name}")))
+    }
+
+    /// Whether the field is there and was not taken yet.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.found.iter().any(|(found, _)| *found == name)
     }
 
     /// A value to be digested.
@@ -156,7 +256,7 @@ pub(crate) fn required<T>(name: &'static str, value: Option<T>) -> Result<T, Inv
 
 struct Members<'c> {
     cursor: &'c mut Cursor,
-    known: &'static [(&'static str, Kind)],
+    known: &'c [Known],
 }
 
 impl<'de> Visitor<'de> for Members<'_> {
@@ -167,10 +267,10 @@ impl<'de> Visitor<'de> for Members<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<Self::Value, A::Error> {
-        let mut found: Self::Value = Vec::with_capacity(self.known.len());
+        let mut found: Self::Value = Vec::with_capacity(self.known.iter().map(|known| known.len()).sum());
         while let Some(name) = members.next_key::<String>()? {
             let mark = self.cursor.enter(&name);
-            let Some(&(name, kind)) = self.known.iter().find(|(known, _)| *known == name) else {
+            let Some(&(name, kind)) = self.known.iter().copied().flatten().find(|(known, _)| *known == name) else {
                 return Err(A::Error::custom("the field is unknown"));
             };
             if found.iter().any(|(seen, _)| *seen == name) {

@@ -16,24 +16,26 @@ use crate::limits;
 #[error("{0}")]
 pub struct Malformed(pub &'static str);
 
-fn visible_ascii(c: char) -> bool {
-    c.is_ascii_graphic()
+fn visible_ascii(text: &str) -> bool {
+    text.bytes().all(|c| c.is_ascii_graphic())
 }
 
-fn name_char(c: char) -> bool {
-    c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-')
+/// Names are segments of paths, where `.` and `..` would mean something else.
+fn name(text: &str) -> bool {
+    let name_char = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, b'.' | b'_' | b'-');
+    !text.starts_with('.') && text.bytes().all(name_char)
 }
 
-fn id_char(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+fn id(text: &str) -> bool {
+    text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-'))
 }
 
-fn printable(c: char) -> bool {
-    !c.is_control()
+fn printable(text: &str) -> bool {
+    !text.contains(char::is_control)
 }
 
 macro_rules! text {
-    ($(#[$doc:meta])* $name:ident, $max:expr, $chars:path, $pattern:literal, $wrong:literal) => {
+    ($(#[$doc:meta])* $name:ident, $max:expr, $valid:path, $pattern:literal, $wrong:literal) => {
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(String);
@@ -50,7 +52,7 @@ macro_rules! text {
             type Err = Malformed;
 
             fn from_str(text: &str) -> Result<$name, Malformed> {
-                if text.is_empty() || text.len() > $max || !text.chars().all($chars) {
+                if text.is_empty() || text.len() > $max || !$valid(text) {
                     return Err(Malformed($wrong));
                 }
                 Ok($name(text.to_owned()))
@@ -108,8 +110,18 @@ text!(
 );
 text!(
     /// A tenant's named family of operations.
-    Namespace, limits::NAMESPACE_CHARS_MAX, name_char, "^[a-z0-9._-]+$",
-    "must be 1 to 64 characters of a-z, 0-9, '.', '_' and '-'"
+    Namespace, limits::NAMESPACE_CHARS_MAX, name, "^[a-z0-9_-][a-z0-9._-]*$",
+    "must be 1 to 64 characters of a-z, 0-9, '.', '_' and '-', and not begin with '.'"
+);
+text!(
+    /// Who owns namespaces and tokens.
+    Tenant, limits::NAMESPACE_CHARS_MAX, name, "^[a-z0-9_-][a-z0-9._-]*$",
+    "must be 1 to 64 characters of a-z, 0-9, '.', '_' and '-', and not begin with '.'"
+);
+text!(
+    /// The name of a register of authority.
+    EpochScope, limits::NAMESPACE_CHARS_MAX, name, "^[a-z0-9_-][a-z0-9._-]*$",
+    "must be 1 to 64 characters of a-z, 0-9, '.', '_' and '-', and not begin with '.'"
 );
 text!(
     /// Part of an operation's identity where it may legitimately repeat, as a month in `2026-07`.
@@ -125,6 +137,31 @@ text!(
     /// Who asks, or somebody else's id: an owner, a correlation id, the provider's reference.
     Label, limits::LABEL_CHARS_MAX, visible_ascii, "^[!-~]+$",
     "must be 1 to 255 visible ASCII characters"
+);
+text!(
+    /// The business entity that an operation is about, as its owner calls it.
+    Resource, limits::LABEL_CHARS_MAX, visible_ascii, "^[!-~]+$",
+    "must be 1 to 255 visible ASCII characters"
+);
+text!(
+    /// What a decider calls its decision; with the operation and the attempt it names one capability.
+    DecisionId, limits::LABEL_CHARS_MAX, visible_ascii, "^[!-~]+$",
+    "must be 1 to 255 visible ASCII characters"
+);
+text!(
+    /// Who receives messages: an inbox is one consumer's.
+    Consumer, limits::LABEL_CHARS_MAX, visible_ascii, "^[!-~]+$",
+    "must be 1 to 255 visible ASCII characters"
+);
+text!(
+    /// A delivery, as its sender or broker calls it. It never names an operation.
+    MessageId, limits::LABEL_CHARS_MAX, visible_ascii, "^[!-~]+$",
+    "must be 1 to 255 visible ASCII characters"
+);
+text!(
+    /// The name of a request's top-level field that never enters the digest.
+    FieldName, limits::LABEL_CHARS_MAX, printable, "^\\P{Cc}+$",
+    "must be 1 to 255 bytes of UTF-8 without control characters"
 );
 text!(
     /// Why, for people and for the audit.
@@ -143,25 +180,47 @@ text!(
 );
 text!(
     /// An operation's id, `op_…`. Opaque.
-    OperationId, limits::ID_CHARS_MAX, id_char, "^[A-Za-z0-9_-]+$",
+    OperationId, limits::ID_CHARS_MAX, id, "^[A-Za-z0-9_-]+$",
     "must be an operation id: 1 to 128 characters of A-Z, a-z, 0-9, '_' and '-'"
 );
 text!(
     /// An execution's id, `ex_…`. Opaque.
-    ExecutionId, limits::ID_CHARS_MAX, id_char, "^[A-Za-z0-9_-]+$",
+    ExecutionId, limits::ID_CHARS_MAX, id, "^[A-Za-z0-9_-]+$",
     "must be an execution id: 1 to 128 characters of A-Z, a-z, 0-9, '_' and '-'"
 );
 text!(
+    /// A capability's id, `cap_…`. Opaque, and nobody guesses one.
+    CapabilityId, limits::ID_CHARS_MAX, id, "^[A-Za-z0-9_-]+$",
+    "must be a capability id: 1 to 128 characters of A-Z, a-z, 0-9, '_' and '-'"
+);
+text!(
+    /// The public part of a token.
+    TokenId, limits::ID_CHARS_MAX, id, "^[A-Za-z0-9_-]+$",
+    "must be a token id: 1 to 128 characters of A-Z, a-z, 0-9, '_' and '-'"
+);
+text!(
+    /// A whole token, `hpx_<id>_<secret>`. `Debug` hides it.
+    TokenText, limits::TOKEN_CHARS_MAX, id, "^[A-Za-z0-9_-]+$",
+    "must be a token: 1 to 255 characters of A-Z, a-z, 0-9, '_' and '-'"
+);
+text!(
     /// What to send to the provider as its own idempotency key: the same for every resend of an attempt.
-    EffectKey, limits::ID_CHARS_MAX, id_char, "^[A-Za-z0-9_-]+$",
+    EffectKey, limits::ID_CHARS_MAX, id, "^[A-Za-z0-9_-]+$",
     "must be an effect key: 1 to 128 characters of A-Z, a-z, 0-9, '_' and '-'"
 );
 
-shown!(Namespace, BusinessEpoch, Version, Label, Reason, ResultRef, Proof, OperationId, ExecutionId, EffectKey);
+shown!(Namespace, Tenant, EpochScope, BusinessEpoch, Version, Label, Resource, DecisionId, Consumer, MessageId);
+shown!(FieldName, Reason, ResultRef, Proof, OperationId, ExecutionId, CapabilityId, TokenId, EffectKey);
 
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(…)")
+    }
+}
+
+impl fmt::Debug for TokenText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenText(…)")
     }
 }
 
@@ -306,21 +365,77 @@ impl ToSchema for Revision {}
 
 macro_rules! as_string {
     ($($name:ident),*) => {$(
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
             }
         }
 
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                <String as serde::Deserialize>::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
             }
         }
     )*};
 }
 
+pub(crate) use as_string;
+
 as_string!(ClaimId, Digest, Revision);
+
+/// A closed set of words: each variant with the text that is sent.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$item:meta])* $variant:ident = $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $($(#[$item])* $variant,)*
+        }
+
+        impl $name {
+            /// Every one, in the order of the documentation.
+            pub const ALL: &[$name] = &[$($name::$variant),*];
+
+            /// The word as it is sent.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $text),* }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = $crate::text::Malformed;
+
+            fn from_str(text: &str) -> Result<$name, $crate::text::Malformed> {
+                match text {
+                    $($text => Ok($name::$variant),)*
+                    _ => Err($crate::text::Malformed(concat!("must be one of:" $(, " ", $text)*))),
+                }
+            }
+        }
+
+        $crate::text::as_string!($name);
+
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::Schema> {
+                utoipa::openapi::ObjectBuilder::new()
+                    .schema_type(utoipa::openapi::Type::String)
+                    .enum_values(Some([$($text),*]))
+                    .into()
+            }
+        }
+
+        impl utoipa::ToSchema for $name {}
+    };
+}
+
+pub(crate) use words;
 
 fn hex_byte(high: Option<u8>, low: Option<u8>) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
@@ -345,7 +460,9 @@ mod tests {
     #[test]
     fn other_texts() {
         assert!("payments.eu-1".parse::<Namespace>().is_ok());
-        assert!("Payments".parse::<Namespace>().is_err());
+        for bad in ["Payments", "", ".", "..", ".a", "a/b"] {
+            assert!(bad.parse::<Namespace>().is_err(), "{bad}");
+        }
         assert!("op_0a-Z".parse::<OperationId>().is_ok());
         assert!("op/..".parse::<OperationId>().is_err());
         assert!("geprüft von Anna".parse::<Reason>().is_ok());

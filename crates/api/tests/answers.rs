@@ -4,7 +4,7 @@
 
 use hapax_api::claim::{ClaimAnswer, Claimed, InProgress, Replayed};
 use hapax_api::json::RawJson;
-use hapax_api::operation::{Consistency, ExecutionView, OperationView, Receipt, Settled, State};
+use hapax_api::operation::{Consistency, ExecutionView, OperationView, Receipt, ReconcilerView, Settled, State};
 use hapax_api::text::Revision;
 use hapax_api::time::Instant;
 
@@ -21,6 +21,7 @@ fn receipt() -> Receipt {
         external_id: Some("ch_1".parse().unwrap()),
         reason: None,
         completed_at: Instant(1_784_383_330_000),
+        result_compacted: false,
     }
 }
 
@@ -67,7 +68,7 @@ fn in_progress() {
 fn replayed() {
     let answer = ClaimAnswer::Replayed(Replayed {
         operation_id: "op_1".parse().unwrap(),
-        execution_id: "ex_1".parse().unwrap(),
+        execution_id: Some("ex_1".parse().unwrap()),
         attempt: 1,
         state: State::Completed,
         outcome: receipt(),
@@ -81,7 +82,7 @@ fn replayed() {
 
 #[test]
 fn unknown_results_are_refused() {
-    for text in ["{}", "{\"result\":\"duplicate_delivery\"}", "[]", "{\"result\":\"claimed\"}"] {
+    for text in ["{}", "{\"result\":\"something_else\"}", "[]", "{\"result\":\"claimed\"}"] {
         assert!(serde_json::from_str::<ClaimAnswer>(text).is_err(), "{text}");
     }
 }
@@ -93,20 +94,31 @@ fn an_operation() {
         namespace: "payments".parse().unwrap(),
         state: State::Unknown,
         attempt: 2,
-        execution: ExecutionView {
+        execution: Some(ExecutionView {
             execution_id: "ex_2".parse().unwrap(),
             state: State::Unknown,
             owner: "worker-a".parse().unwrap(),
-            lease_epoch: None,
+            lease_epoch: Some(7),
             lease_expires_in_ms: None,
-        },
-        outcome: Some(receipt()),
+            effect_key: "op_1-a2".parse().unwrap(),
+            capability_id: Some("cap_1".parse().unwrap()),
+            unknown_since: Some(Instant(1_784_383_330_000)),
+        }),
+        outcome: None,
         created_at: Instant(0),
         updated_at: Instant(1_784_383_330_000),
+        retain_until: None,
+        resource: Some("ORD-8841".parse().unwrap()),
+        correlation_id: Some("COR-2210".parse().unwrap()),
+        escalated: true,
+        reconciler: Some(ReconcilerView { owner: "night-shift".parse().unwrap(), lease_expires_in_ms: 59_000 }),
         quarantined: false,
+        superseded_by: None,
+        supersedes: None,
         revision: REVISION,
+        consistency: None,
     };
     let text = serde_json::to_string(&view).unwrap();
     assert_eq!(serde_json::from_str::<OperationView>(&text).unwrap(), view);
-    insta::assert_snapshot!(text, @r#"{"operation_id":"op_1","namespace":"payments","state":"unknown","attempt":2,"execution":{"execution_id":"ex_2","state":"unknown","owner":"worker-a"},"outcome":{"outcome":"completed","status_code":201,"schema_version":"3","result":{"rate":1.50},"external_id":"ch_1","completed_at":"2026-07-18T14:02:10.000Z"},"created_at":"1970-01-01T00:00:00.000Z","updated_at":"2026-07-18T14:02:10.000Z","quarantined":false,"revision":"1.0.4711.0"}"#);
+    insta::assert_snapshot!(text, @r#"{"operation_id":"op_1","namespace":"payments","state":"unknown","attempt":2,"execution":{"execution_id":"ex_2","state":"unknown","owner":"worker-a","lease_epoch":7,"effect_key":"op_1-a2","capability_id":"cap_1","unknown_since":"2026-07-18T14:02:10.000Z"},"created_at":"1970-01-01T00:00:00.000Z","updated_at":"2026-07-18T14:02:10.000Z","resource":"ORD-8841","correlation_id":"COR-2210","escalated":true,"reconciler":{"owner":"night-shift","lease_expires_in_ms":59000},"quarantined":false,"revision":"1.0.4711.0"}"#);
 }

@@ -1,18 +1,21 @@
 //! Requests as bytes: what is read, what is refused, and that each refusal names its field.
-//! A later issue's field is unknown until it is there.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use hapax_api::claim::{Claim, ClaimRequest, DigestProfile, Subject};
+use hapax_api::claim::{Claim, ClaimRequest, DigestProfile, Message, Subject};
+use hapax_api::epoch::EpochBinding;
 use hapax_api::execution::{EvidenceRequest, OutcomeRequest, RenewRequest, Reported, ResolveRequest, ResultData};
 use hapax_api::json::{RawJson, Value};
-use hapax_api::operation::{LookupRequest, Settled};
+use hapax_api::operation::Settled;
+use hapax_api::time::Instant;
 use hapax_api::{Code, Invalid, Limits, Problem};
 
 const CLAIM: &str = r#"{ "namespace": "payments", "key": "order-82/payment-1", "business_epoch": "2026-07",
     "request": { "amount": "120.00", "currency": "EUR", "order": "ORD-8841" }, "operation_version": "2",
     "claim_id": "0198b5d2-00aa-7bbb-8ccc-0123456789ab", "owner": "worker-a/attempt-7", "lease_ms": 60000,
-    "wait_ms": 0, "correlation_id": "COR-2210", "attempt": 3 }"#;
+    "wait_ms": 0, "correlation_id": "COR-2210", "attempt": 3, "capability_id": "cap_1",
+    "message": { "consumer": "refund-worker", "id": "MSG-55A" }, "epoch": { "scope": "refunds", "value": 3 },
+    "resource": "ORD-8841", "key_created_at": "2026-07-18T14:02:10.000Z" }"#;
 
 fn claim(body: &str) -> Result<Claim, Invalid> {
     Claim::read(body.as_bytes(), None, &Limits::default())
@@ -67,8 +70,8 @@ fn a_lowered_lease_limit_lowers_the_default() {
 }
 
 #[test]
-fn fields_of_later_issues_are_unknown() {
-    for field in ["capability_id", "message", "epoch", "resource", "key_created_at", "tenant", "client", "x"] {
+fn other_fields_are_unknown() {
+    for field in ["tenant", "client", "decision_id", "x", ""] {
         let (pointer, detail) = refusal(claim(&with(field, "\"v\"")));
         assert_eq!(pointer, format!("/{field}"));
         assert!(detail.starts_with("the field is unknown"), "{detail}");
@@ -103,6 +106,14 @@ fn each_wrong_field_is_named() {
         ("attempt", "4294967296"),
         ("digest", "\"sha256:00\""),
         ("digest_profile", "\"other/1\""),
+        ("capability_id", "\"\""),
+        ("capability_id", "\"a/b\""),
+        ("message", "\"MSG-55A\""),
+        ("message", "null"),
+        ("epoch", "3"),
+        ("resource", "\"a b\""),
+        ("key_created_at", "\"2026-07-18T14:02:10Z\""),
+        ("key_created_at", "1784383330000"),
     ] {
         let (pointer, _) = refusal(claim(&with(field, value)));
         assert_eq!(pointer, format!("/{field}"), "{value}");
@@ -110,6 +121,29 @@ fn each_wrong_field_is_named() {
     for field in ["namespace", "key", "request"] {
         assert_eq!(refusal(claim(&without(field))).0, format!("/{field}"));
     }
+}
+
+#[test]
+fn faults_inside_a_nested_object_are_pointed_at() {
+    for (field, value, pointer) in [
+        ("message", r#"{"consumer":"w"}"#, "/message/id"),
+        ("message", r#"{"id":"m"}"#, "/message/consumer"),
+        ("message", r#"{"consumer":"w","id":7}"#, "/message/id"),
+        ("message", r#"{"consumer":"w","id":"m","a/b":1}"#, "/message/a~1b"),
+        ("message", r#"{"consumer":"w","id":"m","id":"n"}"#, "/message/id"),
+        ("epoch", r#"{"scope":"refunds"}"#, "/epoch/value"),
+        ("epoch", r#"{"scope":"..","value":1}"#, "/epoch/scope"),
+        ("epoch", r#"{"scope":"refunds","value":-1}"#, "/epoch/value"),
+        ("epoch", r#"{"scope":"refunds","value":9007199254740992}"#, "/epoch/value"),
+    ] {
+        assert_eq!(refusal(claim(&with(field, value))).0, pointer, "{value}");
+    }
+}
+
+#[test]
+fn a_capability_is_presented_under_a_claim_id() {
+    let (pointer, detail) = refusal(claim(&without("claim_id")));
+    assert_eq!((pointer.as_str(), detail.as_str()), ("/claim_id", "is required with capability_id"));
 }
 
 #[test]
@@ -175,23 +209,30 @@ fn a_request_or_a_digest() {
 #[test]
 fn what_a_client_writes_is_read_back() {
     let request = ClaimRequest {
-        namespace: "n".parse().unwrap(),
-        key: Some("k".parse().unwrap()),
         business_epoch: Some("2026-07".parse().unwrap()),
-        request: None,
         digest: Some(format!("sha256:{}", "ab".repeat(32)).parse().unwrap()),
         digest_profile: Some(DigestProfile::C14n1),
-        operation_version: None,
         claim_id: Some("0198b5d2-00aa-7bbb-8ccc-0123456789ab".parse().unwrap()),
         owner: Some("o".parse().unwrap()),
         lease_ms: Some(1_000),
         wait_ms: Some(60_000),
         correlation_id: Some("c".parse().unwrap()),
         attempt: Some(2),
+        capability_id: Some("cap_1".parse().unwrap()),
+        message: Some(Message { consumer: "w".parse().unwrap(), id: "MSG-55A".parse().unwrap() }),
+        epoch: Some(EpochBinding { scope: "refunds".parse().unwrap(), value: 0 }),
+        resource: Some("ORD-8841".parse().unwrap()),
+        key_created_at: Some(Instant(1_784_383_330_000)),
+        ..ClaimRequest::new("n".parse().unwrap(), "k".parse().unwrap())
     };
     let read = claim(&serde_json::to_string(&request).unwrap()).unwrap();
     assert_eq!(Some(read.key), request.key);
     assert_eq!(read.claim_id, request.claim_id);
+    assert_eq!(
+        (read.capability_id, read.message, read.epoch),
+        (request.capability_id, request.message, request.epoch)
+    );
+    assert_eq!((read.resource, read.key_created_at), (request.resource, request.key_created_at));
     assert_eq!(Subject::Digest(request.digest.unwrap()), read.subject);
 
     let request = Value::canonical(r#"{"b":[1,null,true,"é"],"a":{}}"#.as_bytes()).unwrap();
@@ -276,16 +317,9 @@ fn evidence_and_resolve() {
 }
 
 #[test]
-fn renew_and_lookup() {
+fn renew() {
     let limits = Limits::default();
     let renew = RenewRequest::read(br#"{"lease_epoch":7,"lease_ms":1000}"#, &limits).unwrap();
     assert_eq!(renew, RenewRequest { lease_epoch: 7, lease_ms: 1_000 });
     assert_eq!(refusal(RenewRequest::read(br#"{"lease_epoch":7}"#, &limits)).0, "/lease_ms");
-    let lookup = LookupRequest::read(br#"{"namespace":"n","key":"k"}"#, &limits).unwrap();
-    assert_eq!(lookup.business_epoch, None);
-    assert_eq!(refusal(LookupRequest::read(br#"{"namespace":"n"}"#, &limits)).0, "/key");
-    assert_eq!(
-        refusal(LookupRequest::read(br#"{"namespace":"n","key":"k","external_id":"e"}"#, &limits)).0,
-        "/external_id"
-    );
 }
