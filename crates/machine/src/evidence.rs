@@ -21,7 +21,9 @@
 //!
 //! Never gated by a lease or an authority epoch: the ex-owner regains nothing, it only tells. (REQUIREMENTS 51; seed 000)
 //! Invariants: a row of evidence is never changed, and not removed before its operation; each carries the hash of itself and of
-//! the row before it, and the operation carries the last one: a row that is missing or was altered shows. (REQUIREMENTS 98)
+//! the row before it, and the operation carries the last one: a row that is missing or was altered shows, see [`linked`]. What
+//! moved the state, stopped claims or was done by an operator is always kept; of what changed nothing, only so many rows are
+//! kept, and the rest is counted: nobody talks a proof or an override out of the record. (REQUIREMENTS 98)
 
 use alloc::string::String;
 
@@ -216,9 +218,11 @@ pub(crate) fn evidence<V: View>(step: &mut Step<'_, V>, command: &Evidence) -> R
         return Ok(found.accepted(now));
     }
     // Kept even where it decides: the record is where its proof can be read later.
-    keep(step, &mut found.operation, word);
     if decides {
+        keep(step, &mut found.operation, word);
         settle_outcome(step, &mut found.operation, command.outcome, &command.data);
+    } else {
+        note(step, &mut found.operation, word);
     }
     step.put(&mut found.operation)?;
     Ok(found.accepted(now))
@@ -227,34 +231,48 @@ pub(crate) fn evidence<V: View>(step: &mut Step<'_, V>, command: &Evidence) -> R
 /// Keeps a contradiction and stops claims: the first outcome stands.
 pub(crate) fn contradict<V: View>(step: &mut Step<'_, V>, found: &mut Found, word: Word) -> Result<Answer, V::Error> {
     // Kept before the outcome stood it contradicted nothing yet: only under quarantine is it a duplicate.
-    if !(found.operation.quarantined && word.is_duplicate(&found.operation)) {
-        found.operation.quarantined = true;
-        keep(step, &mut found.operation, word);
-        step.put(&mut found.operation)?;
+    match found.operation.quarantined {
+        true if word.is_duplicate(&found.operation) => return Ok(found.refused(Refusal::OutcomeConflict)),
+        true => note(step, &mut found.operation, word),
+        false => {
+            found.operation.quarantined = true;
+            keep(step, &mut found.operation, word);
+        }
     }
+    step.put(&mut found.operation)?;
     Ok(found.refused(Refusal::OutcomeConflict))
 }
 
-/// Appends to the record; counts, but does not store, what exceeds the limit.
+/// Appends to the record what acted on the operation.
 pub(crate) fn keep<V: View>(step: &mut Step<'_, V>, operation: &mut OperationRecord, word: Word) {
     let mut kept = EvidenceRecord { revision: step.revision, ..word.record };
-    kept.chain = linked(operation.chain, &kept, word.content);
+    kept.chain = linked(operation.chain, &kept);
     operation.chain = Some(kept.chain);
-    if operation.evidence < EVIDENCE_PER_OPERATION {
-        step.rows.push(Change::Evidence(operation.key(), operation.id.birth, operation.evidence, kept));
-    }
-    operation.evidence = operation.evidence.saturating_add(1);
-    operation.said = Some(word.content);
+    step.rows.push(Change::Evidence(operation.key(), operation.id.birth, operation.evidence, kept));
+    count(operation, word.content);
 }
 
-/// The link of a row: over the link before it, what was said, and what it met when.
-fn linked(before: Option<ContentHash>, record: &EvidenceRecord, content: ContentHash) -> ContentHash {
+/// Appends to the record what changed nothing else; counts, but does not store, what exceeds the limit.
+fn note<V: View>(step: &mut Step<'_, V>, operation: &mut OperationRecord, word: Word) {
+    if operation.evidence < EVIDENCE_PER_OPERATION {
+        keep(step, operation, word);
+    } else {
+        count(operation, word.content);
+    }
+}
+
+fn count(operation: &mut OperationRecord, content: ContentHash) {
+    operation.evidence = operation.evidence.saturating_add(1);
+    operation.said = Some(content);
+}
+
+/// The link of a row to the one before it, whose link is `before`: over everything that the row holds but its own link.
+///
+/// Rows in the order of their numbers, the first one linked to nothing, lead to the link that the operation carries.
+pub fn linked(before: Option<ContentHash>, row: &EvidenceRecord) -> ContentHash {
     let mut canon = Canon::new(b"hapax/evidence/chain/1");
     canon.optional(before.as_ref(), |canon, before| canon.bytes(&before.0));
-    canon.bytes(&content.0);
-    canon.number(record.met as u64);
-    canon.number(record.at.0);
-    canon.revision(&record.revision);
+    canon.evidence(row);
     ContentHash(canon.finish())
 }
 

@@ -5,7 +5,7 @@
 pub const LEASE_MS_MIN: u64 = 1_000;
 /// Longest lease, in milliseconds.
 pub const LEASE_MS_MAX: u64 = 15 * 60 * 1_000;
-/// Evidence rows kept per operation; later contradictions still quarantine and are counted, but not stored.
+/// Rows of evidence that changed nothing else, for each operation; more is counted, but not stored. What acted is always kept.
 pub const EVIDENCE_PER_OPERATION: u32 = 256;
 /// The wall clock moves further than this at once only on an operator's word.
 pub const WALL_STEP_MS_MAX: u64 = 24 * 60 * 60 * 1_000;

@@ -145,6 +145,37 @@ impl Canon {
         self.number(detail);
     }
 
+    /// Everything that a row of evidence holds but its own link.
+    pub(crate) fn evidence(&mut self, record: &EvidenceRecord) {
+        let EvidenceRecord {
+            source,
+            client,
+            execution,
+            claim_id,
+            lease_epoch,
+            outcome,
+            external_id,
+            reason,
+            proof,
+            met,
+            at,
+            revision,
+            chain: _,
+        } = record;
+        self.number(*source as u64);
+        self.text(client.as_str());
+        self.optional(execution.as_ref(), Canon::execution_id);
+        self.optional(claim_id.as_ref(), |canon, id| canon.bytes(&id.0));
+        self.optional_number(lease_epoch.map(|epoch| epoch.0));
+        self.optional_number(outcome.map(|outcome| outcome as u64));
+        self.optional_text(external_id.as_deref());
+        self.optional_text(reason.as_deref());
+        self.optional_text(proof.as_deref());
+        self.number(*met as u64);
+        self.number(at.0);
+        self.revision(revision);
+    }
+
     pub(crate) fn revision(&mut self, revision: &Revision) {
         self.number(u64::from(revision.incarnation.0));
         self.number(u64::from(revision.group.0));
@@ -639,34 +670,8 @@ fn grant(canon: &mut Canon, record: &GrantRecord) {
 }
 
 fn evidence(canon: &mut Canon, record: &EvidenceRecord) {
-    let EvidenceRecord {
-        source,
-        client,
-        execution,
-        claim_id,
-        lease_epoch,
-        outcome,
-        external_id,
-        reason,
-        proof,
-        met,
-        at,
-        revision,
-        chain,
-    } = record;
-    canon.number(*source as u64);
-    canon.text(client.as_str());
-    canon.optional(execution.as_ref(), Canon::execution_id);
-    canon.optional(claim_id.as_ref(), |canon, id| canon.bytes(&id.0));
-    canon.optional_number(lease_epoch.map(|epoch| epoch.0));
-    canon.optional_number(outcome.map(|outcome| outcome as u64));
-    canon.optional_text(external_id.as_deref());
-    canon.optional_text(reason.as_deref());
-    canon.optional_text(proof.as_deref());
-    canon.number(*met as u64);
-    canon.number(at.0);
-    canon.revision(revision);
-    canon.bytes(&chain.0);
+    canon.evidence(record);
+    canon.bytes(&record.chain.0);
 }
 
 #[cfg(test)]

@@ -5,13 +5,14 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+mod authority;
+
 use super::*;
 use crate::clock::{Clocks, Stamp};
 use crate::evidence::Source;
 use crate::grant::GrantCounter;
 use crate::ids::*;
-use crate::namespace::{Attempts, ConflictStyle, OnLapse, Scope};
-use crate::operation::{AcceptedReport, Definite, State};
+use crate::operation::{AcceptedReport, Closed, Definite, Reconciler, State};
 
 fn entry() -> EntryHead {
     EntryHead { group: GroupId(1), index: 2, term: 3, rules: RuleVersion(1), stamp: Stamp::default() }
@@ -48,6 +49,26 @@ fn execution_id() -> ExecutionId {
     ExecutionId { slot: Slot(1), random: [2; 16] }
 }
 
+fn capability_id() -> CapabilityId {
+    CapabilityId { slot: Slot(3), random: [4; 16] }
+}
+
+fn operation_id(birth: u64) -> OperationId {
+    OperationId { slot: Slot(1), hash: [2; 20], birth: Birth(birth) }
+}
+
+fn binding() -> Binding {
+    Binding { scope: EpochScope::new("scope"), value: AuthorityEpoch(1) }
+}
+
+fn held(it: &mut Execution) -> &mut Reconciler {
+    it.reconciler.as_mut().expect("there is one")
+}
+
+fn closed(it: &mut OperationRecord) -> &mut Closed {
+    it.closed.as_mut().expect("it is")
+}
+
 fn revision() -> Revision {
     Revision { incarnation: Incarnation(1), group: GroupId(2), index: 3, ordinal: 4 }
 }
@@ -79,12 +100,22 @@ fn execution_record() -> Execution {
         client: ClientId::new("client"),
         claim_id: ClaimId([4; 16]),
         request_hash: ContentHash([5; 32]),
+        opened_at: WallTime(1),
+        capability: Some(capability_id()),
+        authority: vec![binding()],
+        effect_attempt: Attempt(2),
         lease_epoch: LeaseEpoch(6),
         deadline: LeaseTime(7),
         renewed: false,
         sole_holder: false,
         report: Some(AcceptedReport { lease_epoch: LeaseEpoch(8), content: ContentHash([9; 32]) }),
         unknown_since: Some(WallTime(10)),
+        reconciler: Some(Reconciler {
+            owner: "owner".into(),
+            client: ClientId::new("client"),
+            deadline: LeaseTime(11),
+        }),
+        escalated_at: Some(WallTime(12)),
         outcome: Some(outcome_record()),
     }
 }
@@ -105,11 +136,19 @@ fn operation_record() -> OperationRecord {
         grants: 9,
         evidence: 10,
         said: Some(ContentHash([11; 32])),
-        execution: execution_record(),
+        chain: Some(ContentHash([12; 32])),
+        refusals: 13,
+        capabilities: 14,
+        resource: Some(Resource::new("resource")),
+        key_created_at: Some(WallTime(15)),
+        superseded_by: Some(operation_id(16)),
+        supersedes: Some(operation_id(17)),
+        closed: Some(Closed { client: ClientId::new("client"), reason: "reason".into(), at: WallTime(18) }),
+        execution: Some(execution_record()),
     }
 }
 
-const EXECUTION_CHANGES: [fn(&mut Execution); 26] = [
+const EXECUTION_CHANGES: [fn(&mut Execution); 40] = [
     |it| it.id.slot = Slot(9),
     |it| it.id.random = [9; 16],
     |it| it.attempt = Attempt(9),
@@ -118,6 +157,20 @@ const EXECUTION_CHANGES: [fn(&mut Execution); 26] = [
     |it| it.client = ClientId::new("other"),
     |it| it.claim_id = ClaimId([9; 16]),
     |it| it.request_hash = ContentHash([8; 32]),
+    |it| it.opened_at = WallTime(9),
+    |it| it.capability = None,
+    |it| it.capability = Some(CapabilityId { slot: Slot(9), ..capability_id() }),
+    |it| it.capability = Some(CapabilityId { random: [9; 16], ..capability_id() }),
+    |it| it.authority.clear(),
+    |it| it.authority[0].scope = EpochScope::new("other"),
+    |it| it.authority[0].value = AuthorityEpoch(9),
+    |it| it.effect_attempt = Attempt(9),
+    |it| it.reconciler = None,
+    |it| held(it).owner = "other".into(),
+    |it| held(it).client = ClientId::new("other"),
+    |it| held(it).deadline = LeaseTime(9),
+    |it| it.escalated_at = None,
+    |it| it.escalated_at = Some(WallTime(9)),
     |it| it.lease_epoch = LeaseEpoch(9),
     |it| it.deadline = LeaseTime(9),
     |it| it.renewed = true,
@@ -140,7 +193,7 @@ const EXECUTION_CHANGES: [fn(&mut Execution); 26] = [
 
 #[test]
 fn every_field_of_an_operation_counts() {
-    let changes: [fn(&mut OperationRecord); 20] = [
+    let changes: [fn(&mut OperationRecord); 33] = [
         |it| it.id.slot = Slot(9),
         |it| it.id.hash = [9; 20],
         |it| it.id.birth = Birth(9),
@@ -161,19 +214,45 @@ fn every_field_of_an_operation_counts() {
         |it| it.evidence = 9,
         |it| it.said = None,
         |it| it.said = Some(ContentHash([9; 32])),
+        |it| it.chain = None,
+        |it| it.chain = Some(ContentHash([9; 32])),
+        |it| it.refusals = 9,
+        |it| it.capabilities = 9,
+        |it| it.resource = None,
+        |it| it.key_created_at = None,
+        |it| it.superseded_by = None,
+        |it| it.supersedes = None,
+        |it| it.supersedes = Some(operation_id(16)),
+        |it| it.closed = None,
+        |it| closed(it).client = ClientId::new("other"),
+        |it| closed(it).reason = "other".into(),
+        |it| closed(it).at = WallTime(9),
     ];
-    each_counts(&operation_record(), Change::Operation, &changes);
+    each_counts(&operation_record(), |record| Change::Operation { record, was: None }, &changes);
 }
 
 #[test]
 fn every_field_of_an_execution_counts_in_its_operation_and_after_it() {
-    let in_operation = |execution| Change::Operation(OperationRecord { execution, ..operation_record() });
+    let in_operation = |execution| Change::Operation {
+        record: OperationRecord { execution: Some(execution), ..operation_record() },
+        was: None,
+    };
     each_counts(&execution_record(), in_operation, &EXECUTION_CHANGES);
     let past = |past| {
         let record = ExecutionRecord { operation: key(), birth: Birth(1), past: Some(past) };
         Change::Execution(TenantTag([1; 8]), execution_id(), record)
     };
     each_counts(&execution_record(), past, &EXECUTION_CHANGES);
+}
+
+#[test]
+fn an_operation_without_an_execution_is_another_one_and_where_it_stood_before_does_not_count() {
+    let (with, mut without) = (operation_record(), operation_record());
+    without.execution = None;
+    let was = Some(with.place());
+    let hash = |record: &OperationRecord, was| hash_of(Change::Operation { record: record.clone(), was });
+    assert_ne!(hash(&with, None), hash(&without, None));
+    assert_eq!(hash(&with, None), hash(&with, was));
 }
 
 #[test]
@@ -228,30 +307,33 @@ fn every_field_of_evidence_counts() {
     let record = EvidenceRecord {
         source: Source::Report,
         client: ClientId::new("client"),
-        execution: execution_id(),
+        execution: Some(execution_id()),
         claim_id: Some(ClaimId([1; 16])),
         lease_epoch: Some(LeaseEpoch(2)),
-        outcome: Definite::Completed,
+        outcome: Some(Definite::Completed),
         external_id: text("1"),
         reason: text("2"),
         proof: text("3"),
         met: State::Unknown,
         at: WallTime(4),
         revision: revision(),
+        chain: ContentHash([5; 32]),
     };
     let row = |(key, birth, number, record)| Change::Evidence(key, birth, number, record);
-    let changes: [fn(&mut EvidenceRow); 20] = [
+    let changes: [fn(&mut EvidenceRow); 23] = [
         |it| it.0.tenant = TenantTag([9; 8]),
         |it| it.0.hash = [9; 20],
         |it| it.1 = Birth(9),
         |it| it.2 = 9,
         |it| it.3.source = Source::Resolve,
         |it| it.3.client = ClientId::new("other"),
-        |it| it.3.execution.slot = Slot(9),
-        |it| it.3.execution.random = [9; 16],
+        |it| it.3.execution = None,
+        |it| it.3.execution = Some(ExecutionId { slot: Slot(9), ..execution_id() }),
+        |it| it.3.execution = Some(ExecutionId { random: [9; 16], ..execution_id() }),
         |it| it.3.claim_id = None,
         |it| it.3.lease_epoch = None,
-        |it| it.3.outcome = Definite::Failed,
+        |it| it.3.outcome = None,
+        |it| it.3.outcome = Some(Definite::Failed),
         |it| it.3.external_id = None,
         |it| it.3.reason = None,
         |it| it.3.proof = None,
@@ -261,58 +343,9 @@ fn every_field_of_evidence_counts() {
         |it| it.3.revision.group = GroupId(9),
         |it| it.3.revision.index = 9,
         |it| it.3.revision.ordinal = 9,
+        |it| it.3.chain = ContentHash([9; 32]),
     ];
     each_counts(&(key(), Birth(1), 1, record), row, &changes);
-}
-
-#[test]
-fn every_field_of_a_namespace_counts() {
-    let record = NamespaceRecord {
-        tenant: TenantId::new("tenant"),
-        name: NamespaceName::new("name"),
-        scope: Scope::Namespace,
-        on_lapse: OnLapse::Unknown,
-        attempts: Attempts::Automatic,
-        conflict_style: ConflictStyle::Hapax,
-        transport_fields: vec!["a".into()],
-        partitions: 1,
-    };
-    let changes: [fn(&mut NamespaceRecord); 9] = [
-        |it| it.tenant = TenantId::new("other"),
-        |it| it.name = NamespaceName::new("other"),
-        |it| it.scope = Scope::Client,
-        |it| it.on_lapse = OnLapse::Takeover,
-        |it| it.attempts = Attempts::Explicit,
-        |it| it.conflict_style = ConflictStyle::Ietf,
-        |it| it.transport_fields.clear(),
-        |it| it.transport_fields[0] = "b".into(),
-        |it| it.partitions = 2,
-    ];
-    each_counts(&record, Change::Namespace, &changes);
-}
-
-#[test]
-fn every_field_of_a_token_counts() {
-    let record = TokenRecord {
-        id: "id".into(),
-        secret_hash: [1; 32],
-        tenant: TenantId::new("tenant"),
-        client: ClientId::new("client"),
-        namespaces: vec![NamespaceName::new("a")],
-        roles: 1,
-        expires_at_ms: Some(1),
-    };
-    let changes: [fn(&mut TokenRecord); 8] = [
-        |it| it.id = "other".into(),
-        |it| it.secret_hash = [9; 32],
-        |it| it.tenant = TenantId::new("other"),
-        |it| it.client = ClientId::new("other"),
-        |it| it.namespaces.clear(),
-        |it| it.namespaces[0] = NamespaceName::new("b"),
-        |it| it.roles = 2,
-        |it| it.expires_at_ms = None,
-    ];
-    each_counts(&record, Change::Token, &changes);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use hapax_machine::namespace::{Attempts, OnLapse};
 use hapax_machine::operation::Definite;
 use hapax_machine::outcome::Answer;
 
-use crate::memory::{Memory, at_any_time, caller, entry, namespace};
+use crate::memory::{Memory, Newest as _, at_any_time, caller, entry, namespace};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -76,6 +76,11 @@ fn claim() -> Claim {
         attempt: Some(Attempt(1)),
         correlation_id: Some(CorrelationId::new("COR-1")),
         execution_id: ExecutionId { slot: slot(&tenant(), &payments(), 0), random: [5; 16] },
+        capability_id: None,
+        message: None,
+        epoch: None,
+        resource: None,
+        key_created_at: None,
     }
 }
 
@@ -118,8 +123,8 @@ fn what_a_call_says_is_pinned() {
     let mut memory = started();
     apply(&mut memory, 2, Command::Claim(claim()));
     apply(&mut memory, 3, Command::Report(report()));
-    let execution = &memory.operations[&row()].execution;
-    assert_eq!(hex(&execution.request_hash.0), "fc522d932dae044e8f58eb15c962193fe21cdcba7502f3888edecd30051cd3ef");
+    let execution = memory.operations[&row()].newest();
+    assert_eq!(hex(&execution.request_hash.0), "482823bb6da74fc3bb4e7af05888351a7b4daca1cef05f043e0752a7f2f68793");
     assert_eq!(
         execution.report.map(|report| hex(&report.content.0)).as_deref(),
         Some("b448ecd0339de93c27d63bdb1e229cc9fe19c3dc917836d07818cdec27d632a3")
@@ -143,7 +148,7 @@ fn every_word_of_a_report_counts() {
         let mut memory = started();
         apply(&mut memory, 2, Command::Claim(claim()));
         apply(&mut memory, 3, Command::Report(report));
-        memory.operations[&row()].execution.report.expect("it was accepted").content
+        memory.operations[&row()].newest().report.expect("it was accepted").content
     };
     let said = content(report());
     for (number, change) in words.iter().enumerate() {
@@ -197,15 +202,15 @@ fn the_state_hash_of_a_small_history_is_pinned() {
     assert_eq!(
         hashes,
         [
-            "73338f5e533785ad",
-            "a68502627244e317",
-            "795e4a1b60373312",
-            "8327241627d7061f",
-            "d2c5da1e0a4cdcba",
-            "eb28c1497b048bbe",
-            "bfa09c52cc348f17",
-            "16fd66fdd572df8f",
-            "edbc8552f1cee9ba",
+            "adcbdf865eacc341",
+            "da7a09a45fc5d48c",
+            "2f7af9b8e9bb919d",
+            "015bd219025136cc",
+            "d8a9bafa14b69638",
+            "15f88aa9644b75a2",
+            "3054a34a881a5870",
+            "74a126bed5e77251",
+            "98beeda23e9e5032",
         ]
     );
 }
@@ -263,7 +268,7 @@ fn every_word_of_evidence_counts() {
     }
 }
 
-/// What exceeds the record's bound is counted, still quarantines, and is not stored.
+/// What exceeds the record's bound is counted and not stored, unless it acts: then it is kept, and linked to what was.
 #[test]
 fn the_record_of_evidence_is_bounded() {
     let mut memory = started();
@@ -287,5 +292,6 @@ fn the_record_of_evidence_is_bounded() {
     apply(&mut memory, 4, Command::Report(Report { outcome: Some(Definite::Failed), ..report() }));
     apply(&mut memory, 5, Command::Evidence(told));
     assert!(memory.operations[&row()].quarantined);
-    assert_eq!(memory.evidence.len(), EVIDENCE_PER_OPERATION as usize);
+    // The contradiction stopped claims, so it is kept whatever was said before.
+    assert_eq!(memory.evidence.len(), EVIDENCE_PER_OPERATION as usize + 1);
 }

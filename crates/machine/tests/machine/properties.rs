@@ -19,7 +19,7 @@ use hapax_machine::read;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 
-use crate::memory::{Memory, bytes16, caller, entry, namespace};
+use crate::memory::{Memory, Newest as _, bytes16, caller, entry, namespace};
 use crate::model::{Asker, Fact, Model, Policy, Request, Said, Sight, Stage, Why, Words};
 
 /// One thing that happens; references are resolved against the model when it does.
@@ -376,10 +376,10 @@ impl Run {
     fn sight(&self, key: u8) -> Option<Sight> {
         let row = OperationKey::new(&credential(0).tenant, &internal_key(key));
         let reading = read::by_key(&self.memory, &credential(0), &row).expect("a map never fails")?;
-        let outcome = reading.record.execution.outcome.as_ref();
+        let outcome = reading.record.newest().outcome.as_ref();
         Some(Sight {
             stage: stage(reading.state),
-            attempt: reading.record.execution.attempt.0,
+            attempt: reading.record.newest().attempt.0,
             epoch: reading.lease_epoch.map(|epoch| epoch.0),
             remaining_ms: reading.lease_remaining_ms,
             quarantined: reading.record.quarantined,
@@ -448,6 +448,11 @@ fn claim_command(caller: Caller, key: u8, claim: u8, request: &Request, executio
         attempt: request.attempt.map(Attempt),
         correlation_id: None,
         execution_id,
+        capability_id: None,
+        message: None,
+        epoch: None,
+        resource: None,
+        key_created_at: None,
     })
 }
 
@@ -496,6 +501,7 @@ fn fact(outcome: Definite) -> Fact {
 
 fn stage(state: State) -> Stage {
     match state {
+        State::Requested => panic!("nothing in a history registers"),
         State::Executing => Stage::Executing,
         State::Unknown => Stage::Unknown,
         State::Completed => Stage::Known(Fact::Completed),
@@ -543,6 +549,6 @@ fn why(reason: Refusal) -> Why {
         Refusal::OutcomeUnknown => Why::Unknown,
         Refusal::AttemptMismatch { due } => Why::Attempt(due.0),
         Refusal::OutcomeConflict => Why::Conflict,
-        Refusal::WallStep | Refusal::AlreadyBootstrapped => panic!("nothing in a history is refused with {reason:?}"),
+        _ => panic!("nothing in a history is refused with {reason:?}"),
     }
 }

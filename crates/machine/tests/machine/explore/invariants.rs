@@ -9,6 +9,7 @@ use hapax_machine::operation::{Definite, Execution, OperationRecord, State};
 use hapax_machine::outcome::Answer;
 
 use super::world::{Action, CALLS, Manners, Step};
+use crate::memory::Newest as _;
 
 /// A promise: its name and whether it holds over a step.
 pub(super) type Invariant = (&'static str, fn(&Step<'_>) -> bool);
@@ -43,7 +44,7 @@ fn command<'s>(step: &'s Step<'_>) -> Option<&'s Command> {
 
 /// The newest execution before and after, where both exist.
 fn executions<'s>(step: &'s Step<'_>) -> Option<(&'s Execution, &'s Execution)> {
-    Some((&step.before.operation()?.execution, &step.after.operation()?.execution))
+    Some((step.before.operation()?.newest(), step.after.operation()?.newest()))
 }
 
 fn refusal(step: &Step<'_>) -> Option<Refusal> {
@@ -72,9 +73,9 @@ fn terminal_stays(step: &Step<'_>) -> bool {
 
 /// Whoever elects or fences draws an epoch above all there ever were; nothing else changes it.
 fn epochs_grow(step: &Step<'_>) -> bool {
-    let after = step.after.operation().map(|operation| &operation.execution);
+    let after = step.after.operation().map(|operation| operation.newest());
     let Some(after) = after else { return true };
-    let before = step.before.operation().map(|operation| &operation.execution);
+    let before = step.before.operation().map(|operation| operation.newest());
     let elected = before.is_none_or(|before| before.claim_id != after.claim_id);
     let lapsed = before.is_some_and(|before| before.state == State::Executing)
         && after.state == State::Unknown
@@ -140,11 +141,10 @@ fn refusals_are_idle(step: &Step<'_>) -> bool {
         return step.rows == 0;
     };
     let (mut expected, after) = (bare(before), bare(after));
-    if step.setting.on_lapse == OnLapse::Unknown && before.execution.lapsed(step.after.memory.head.clocks.lease_time)
-    {
-        expected.execution.state = State::Unknown;
-        expected.execution.unknown_since = Some(WallTime(0));
-        expected.execution.lease_epoch = after.execution.lease_epoch;
+    if step.setting.on_lapse == OnLapse::Unknown && before.newest().lapsed(step.after.memory.head.clocks.lease_time) {
+        expected.newest_mut().state = State::Unknown;
+        expected.newest_mut().unknown_since = Some(WallTime(0));
+        expected.newest_mut().lease_epoch = after.newest().lease_epoch;
     }
     let told = matches!(command(step), Some(Command::Evidence(_) | Command::Resolve(_)));
     if told && refusal(step) == Some(Refusal::OutcomeConflict) {
@@ -213,8 +213,7 @@ fn evidence_is_ones_own(step: &Step<'_>) -> bool {
     let call = step.before.ghost.calls[number];
     let execution = step.before.memory.executions.iter().find(|((_, id), _)| *id == told.execution_id);
     let attempt = execution.map(|(_, row)| row.past.as_ref().map(|past| past.attempt.0));
-    let attempt =
-        attempt.map(|past| past.unwrap_or(step.before.operation().map_or(0, |now| now.execution.attempt.0)));
+    let attempt = attempt.map(|past| past.unwrap_or(step.before.operation().map_or(0, |now| now.newest().attempt.0)));
     call.epoch != 0 && attempt == Some(call.attempt) && CALLS[number] == told.caller.client.as_str()
 }
 
@@ -225,6 +224,7 @@ fn bare(operation: &OperationRecord) -> OperationRecord {
         modified: Revision::default(),
         evidence: 0,
         said: None,
+        chain: None,
         ..operation.clone()
     }
 }
@@ -233,9 +233,9 @@ fn bare(operation: &OperationRecord) -> OperationRecord {
 pub(super) fn landmarks(step: &Step<'_>) -> u32 {
     let honest = step.setting.manners == Manners::Honest;
     let after = step.after.operation();
-    let state = after.map(|operation| operation.execution.state);
+    let state = after.map(|operation| operation.newest().state);
     let definite =
-        |wanted| after.and_then(|now| now.execution.outcome.as_ref()).is_some_and(|it| it.outcome == wanted);
+        |wanted| after.and_then(|now| now.newest().outcome.as_ref()).is_some_and(|it| it.outcome == wanted);
     let marks = [
         matches!(step.answer, Some(Answer::Claimed(_))),
         matches!(step.answer, Some(Answer::Replayed(_))),
@@ -244,10 +244,10 @@ pub(super) fn landmarks(step: &Step<'_>) -> u32 {
         state == Some(State::Unknown),
         definite(Definite::Completed),
         definite(Definite::NotApplied),
-        after.is_some_and(|operation| operation.execution.attempt.0 == 2),
+        after.is_some_and(|operation| operation.newest().attempt.0 == 2),
         honest || step.after.memory.head.clocks.term == 2,
         refusal(step) == Some(Refusal::LeaseStaleEpoch),
-        step.setting.on_lapse == OnLapse::Unknown || after.is_some_and(|now| !now.execution.sole_holder),
+        step.setting.on_lapse == OnLapse::Unknown || after.is_some_and(|now| !now.newest().sole_holder),
         honest || after.is_some_and(|operation| operation.quarantined),
         !honest || step.after.ghost.calls.iter().any(|call| call.effect),
     ];

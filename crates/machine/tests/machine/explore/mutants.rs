@@ -2,15 +2,15 @@
 //! They wrap the real ones, lying to them about the state or the command, or spoiling what they answer.
 
 use hapax_machine::apply::apply_entry;
-use hapax_machine::change::Changes;
+use hapax_machine::change::{Change, Changes};
 use hapax_machine::command::{Command, EntryHead, Envelope};
 use hapax_machine::ids::{Attempt, ClaimId, LeaseTime};
 use hapax_machine::namespace::OnLapse;
-use hapax_machine::operation::{Definite, OutcomeRecord, State};
+use hapax_machine::operation::{Definite, OperationRecord, OutcomeRecord, State};
 use hapax_machine::outcome::{Answer, Outcome};
 
 use super::world::{Manners, Rules, Setting, row, written};
-use crate::memory::Memory;
+use crate::memory::{Memory, Newest as _};
 
 /// A broken rule, the promise that it breaks, and where.
 pub(super) struct Mutant {
@@ -117,10 +117,10 @@ fn unknown_is_not_applied(memory: &Memory, entry: &EntryHead, envelope: &Envelop
     lied_to(memory, entry, envelope, |memory, command| {
         let operation = memory.operations.get_mut(&row());
         if let (Command::Claim(_), Some(operation)) = (command, operation)
-            && operation.execution.state == State::Unknown
+            && operation.newest().state == State::Unknown
         {
-            operation.execution.state = State::NotApplied;
-            operation.execution.outcome = Some(nothing_happened());
+            operation.newest_mut().state = State::NotApplied;
+            operation.newest_mut().outcome = Some(nothing_happened());
         }
     })
 }
@@ -141,7 +141,7 @@ fn nothing_happened() -> OutcomeRecord {
 
 fn all_are_sole(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
     lied_to(memory, entry, envelope, |memory, _| {
-        memory.operations.values_mut().for_each(|operation| operation.execution.sole_holder = true);
+        memory.operations.values_mut().for_each(|operation| operation.newest_mut().sole_holder = true);
     })
 }
 
@@ -149,7 +149,7 @@ fn all_are_sole(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Cha
 fn any_epoch(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
     reworded(memory, entry, envelope, |envelope| {
         let Some(operation) = memory.operations.get(&row()) else { return };
-        let current = &operation.execution;
+        let current = operation.newest();
         match &mut envelope.command {
             Command::Renew(command) => {
                 command.lease_epoch = current.lease_epoch;
@@ -169,8 +169,8 @@ fn any_client(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Chang
     reworded(memory, entry, envelope, |envelope| {
         let Some(operation) = memory.operations.get(&row()) else { return };
         match &mut envelope.command {
-            Command::Renew(command) => command.caller.client = operation.execution.client.clone(),
-            Command::Report(command) => command.caller.client = operation.execution.client.clone(),
+            Command::Renew(command) => command.caller.client = operation.newest().client.clone(),
+            Command::Report(command) => command.caller.client = operation.newest().client.clone(),
             _ => {}
         }
     })
@@ -188,8 +188,8 @@ fn early_lapse(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Chan
             return;
         }
         let operation = memory.operations.get_mut(&row());
-        if let Some(operation) = operation.filter(|operation| operation.execution.deadline > LeaseTime(0)) {
-            operation.execution.deadline.0 -= 1;
+        if let Some(operation) = operation.filter(|operation| operation.newest().deadline > LeaseTime(0)) {
+            operation.newest_mut().deadline.0 -= 1;
         }
     })
 }
@@ -198,12 +198,12 @@ fn report_overwrites(memory: &Memory, entry: &EntryHead, envelope: &Envelope) ->
     lied_to(memory, entry, envelope, |memory, command| {
         let operation = memory.operations.get_mut(&row());
         if let (Command::Report(_), Some(operation)) = (command, operation)
-            && operation.execution.state.is_terminal()
+            && operation.newest().state.is_terminal()
         {
-            operation.execution.state = State::Executing;
-            operation.execution.deadline = LeaseTime(u64::MAX);
-            operation.execution.report = None;
-            operation.execution.outcome = None;
+            operation.newest_mut().state = State::Executing;
+            operation.newest_mut().deadline = LeaseTime(u64::MAX);
+            operation.newest_mut().report = None;
+            operation.newest_mut().outcome = None;
         }
     })
 }
@@ -211,7 +211,7 @@ fn report_overwrites(memory: &Memory, entry: &EntryHead, envelope: &Envelope) ->
 fn no_epoch_drawn(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
     let (mut changes, outcome) = sound(memory, entry, envelope);
     if let (Some(before), Some(after)) = (memory.operations.get(&row()), written(&mut changes)) {
-        after.execution.lease_epoch = before.execution.lease_epoch;
+        after.newest_mut().lease_epoch = before.newest().lease_epoch;
         changes.head.grants = memory.head.grants;
     }
     (changes, outcome)
@@ -229,9 +229,9 @@ fn claim_draws_again(memory: &Memory, entry: &EntryHead, envelope: &Envelope) ->
     let (mut changes, mut outcome) = sound(memory, entry, envelope);
     if let (Answer::Claimed(grant), None) = (&mut outcome.answer, written(&mut changes)) {
         let mut operation = memory.operations[&row()].clone();
-        operation.execution.lease_epoch = changes.head.grants.lease_epoch();
-        grant.lease.lease_epoch = operation.execution.lease_epoch;
-        changes.rows.push(hapax_machine::Change::Operation(operation));
+        operation.newest_mut().lease_epoch = changes.head.grants.lease_epoch();
+        grant.lease.lease_epoch = operation.newest().lease_epoch;
+        changes.rows.push(rewritten(memory, operation));
     }
     (changes, outcome)
 }
@@ -251,8 +251,8 @@ fn election_counts_a_gap(memory: &Memory, entry: &EntryHead, envelope: &Envelope
 
 fn attempt_jumps(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
     let (mut changes, outcome) = sound(memory, entry, envelope);
-    if let Some(after) = written(&mut changes).filter(|after| after.execution.attempt > Attempt(1)) {
-        after.execution.attempt.0 += 1;
+    if let Some(after) = written(&mut changes).filter(|after| after.newest().attempt > Attempt(1)) {
+        after.newest_mut().attempt.0 += 1;
     }
     (changes, outcome)
 }
@@ -262,7 +262,7 @@ fn refusal_quarantines(memory: &Memory, entry: &EntryHead, envelope: &Envelope) 
     if let (Answer::Refused(_), Some(operation)) = (&outcome.answer, memory.operations.get(&row())) {
         let mut operation = written(&mut changes).cloned().unwrap_or(operation.clone());
         operation.quarantined = true;
-        changes.rows.push(hapax_machine::Change::Operation(operation));
+        changes.rows.push(rewritten(memory, operation));
     }
     (changes, outcome)
 }
@@ -289,7 +289,10 @@ fn claim_ids_forgotten(memory: &Memory, entry: &EntryHead, envelope: &Envelope) 
     lied_to(memory, entry, envelope, |memory, command| {
         if matches!(command, Command::Claim(_)) {
             memory.grants.clear();
-            memory.operations.values_mut().for_each(|operation| operation.execution.claim_id = ClaimId([0xff; 16]));
+            memory
+                .operations
+                .values_mut()
+                .for_each(|operation| operation.newest_mut().claim_id = ClaimId([0xff; 16]));
         }
     })
 }
@@ -297,8 +300,14 @@ fn claim_ids_forgotten(memory: &Memory, entry: &EntryHead, envelope: &Envelope) 
 fn anybody_tells(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
     reworded(memory, entry, envelope, |envelope| {
         if let (Command::Evidence(told), Some(operation)) = (&mut envelope.command, memory.operations.get(&row())) {
-            told.claim_id = operation.execution.claim_id;
-            told.caller.client = operation.execution.client.clone();
+            told.claim_id = operation.newest().claim_id;
+            told.caller.client = operation.newest().client.clone();
         }
     })
+}
+
+/// A row that a broken rule writes, with what lists need to know.
+fn rewritten(memory: &Memory, record: OperationRecord) -> Change {
+    let was = memory.operations.get(&record.key()).map(OperationRecord::place);
+    Change::Operation { record, was }
 }

@@ -13,7 +13,7 @@ use hapax_machine::namespace::{Attempts, OnLapse};
 use hapax_machine::operation::{Definite, Execution, OperationRecord};
 use hapax_machine::outcome::{Answer, Outcome};
 
-use crate::memory::{Memory, bytes16, caller, entry, namespace};
+use crate::memory::{Memory, Newest as _, bytes16, caller, entry, namespace};
 
 /// The length of every lease, in milliseconds.
 const LEASE_MS: u64 = 1;
@@ -182,7 +182,7 @@ impl World {
     pub(super) fn actions(&self, setting: Setting) -> Vec<Action> {
         let mut actions = Vec::new();
         // Time is of no consequence any more once nothing can end by it.
-        let over = self.operation().is_some_and(|operation| operation.execution.state.is_terminal());
+        let over = self.operation().is_some_and(|operation| operation.state().is_terminal());
         if self.ghost.real < setting.real_end() && !over {
             actions.push(Action::Pass);
         }
@@ -205,7 +205,7 @@ impl World {
             }
         }
         let Some(operation) = self.operation() else { return actions };
-        let stored = &operation.execution;
+        let stored = operation.newest();
         let seen = Lapse { operation: row(), lease_epoch: stored.lease_epoch, deadline: stored.deadline };
         apply(Command::Lapse(seen), u64::MAX, false);
         apply(Command::Lapse(Lapse { deadline: LeaseTime(stored.deadline.0 - 1), ..seen }), u64::MAX, false);
@@ -222,7 +222,7 @@ impl World {
         known
             || self
                 .operation()
-                .is_none_or(|operation| operation.execution.attempt.0 < ATTEMPTS || !known_not_applied(operation))
+                .is_none_or(|operation| operation.attempt().0 < ATTEMPTS || !known_not_applied(operation))
     }
 
     fn any_words(&self, actions: &mut Vec<Action>) {
@@ -271,7 +271,7 @@ impl World {
             words.push(evidence(client, number, execution_id, fact));
         }
         if let Some(operation) = self.operation() {
-            let newest = &operation.execution;
+            let newest = operation.newest();
             let holders = || self.ghost.calls.iter().filter(|call| call.attempt == newest.attempt.0);
             if holders().any(|call| call.effect) {
                 words.push(resolve(newest.id, newest.lease_epoch, Definite::Completed));
@@ -297,7 +297,7 @@ impl World {
     }
 
     fn execution_of(&self, attempt: u32) -> Option<ExecutionId> {
-        let newest = &self.operation()?.execution;
+        let newest = self.operation()?.newest();
         if newest.attempt.0 == attempt {
             return Some(newest.id);
         }
@@ -309,7 +309,7 @@ impl World {
     fn epochs(&self) -> Vec<LeaseEpoch> {
         let mut epochs: Vec<u64> =
             self.ghost.calls.iter().map(|call| call.epoch).filter(|epoch| *epoch != 0).collect();
-        epochs.extend(self.operation().map(|operation| operation.execution.lease_epoch.0));
+        epochs.extend(self.operation().map(|operation| operation.newest().lease_epoch.0));
         epochs.sort_unstable();
         epochs.dedup();
         epochs.into_iter().map(LeaseEpoch).collect()
@@ -388,7 +388,7 @@ impl World {
         }
         if let Some(operation) = self.operation() {
             key.extend([u64::from(operation.quarantined), u64::from(operation.digest.0[0])]);
-            stored(&mut key, &operation.execution);
+            stored(&mut key, operation.newest());
         }
         for row in self.memory.executions.values() {
             row.past.iter().for_each(|past| stored(&mut key, past));
@@ -409,13 +409,13 @@ fn stored(key: &mut Vec<u64>, execution: &Execution) {
 }
 
 fn known_not_applied(operation: &OperationRecord) -> bool {
-    operation.execution.outcome.as_ref().is_some_and(|outcome| outcome.outcome == Definite::NotApplied)
+    operation.newest().outcome.as_ref().is_some_and(|outcome| outcome.outcome == Definite::NotApplied)
 }
 
 impl Ghost {
     /// Whoever proves it makes sure that no holder of the attempt so far will cause its effect.
     fn prove(&mut self, operation: &OperationRecord) {
-        let newest = &operation.execution;
+        let newest = operation.newest();
         self.proof_epoch = newest.lease_epoch.0;
         self.proof_attempt = newest.attempt.0;
         let holders = self.calls.iter_mut().filter(|call| call.attempt == newest.attempt.0);
@@ -456,7 +456,7 @@ impl Ghost {
             _ => {}
         }
         if let Some(operation) = operation {
-            self.top_epoch = self.top_epoch.max(operation.execution.lease_epoch.0);
+            self.top_epoch = self.top_epoch.max(operation.newest().lease_epoch.0);
         }
     }
 }
@@ -488,7 +488,7 @@ pub(super) fn row() -> OperationKey {
 /// Whether `changes` write an operation; gives it for changing.
 pub(super) fn written(changes: &mut Changes) -> Option<&mut OperationRecord> {
     changes.rows.iter_mut().find_map(|row| match row {
-        Change::Operation(record) => Some(record),
+        Change::Operation { record, .. } => Some(record),
         _ => None,
     })
 }
@@ -526,6 +526,11 @@ fn claim_as(client: &str, call: usize, digest: &str) -> Command {
         attempt: None,
         correlation_id: None,
         execution_id: ExecutionId { slot: Slot(7), random: bytes16(call as u64 + 1) },
+        capability_id: None,
+        message: None,
+        epoch: None,
+        resource: None,
+        key_created_at: None,
     })
 }
 
