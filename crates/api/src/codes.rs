@@ -110,8 +110,8 @@ codes! {
     PreconditionFailed = "precondition.failed", 412, false, Definite, "The precondition does not hold";
     /// A condition must be stated: `If-Match`, or `If-None-Match: *`.
     PreconditionRequired = "precondition.required", 428, false, Definite, "A precondition is required";
-    /// What is to be written changes what was fixed at creation.
-    PolicyFixed = "policy.fixed", 409, false, Definite, "What is fixed at creation cannot be changed";
+    /// What is to be written does not fit what stands and cannot be changed.
+    PolicyFixed = "policy.fixed", 409, false, Definite, "What stands cannot be changed like this";
     /// As many as there may be.
     QuotaExceeded = "quota.exceeded", 429, false, Definite, "A quota is used up";
     /// The claim id was used for another claim.

@@ -40,7 +40,7 @@ impl Body for RepairRequest {
 pub struct SupersedeRequest {
     /// The state that the caller saw; another one is a 409.
     pub expected_state: State,
-    /// The operation that takes its place; it exists, in the same namespace.
+    /// The operation that takes its place: of the same namespace, younger, and in nobody else's place.
     pub by: OperationId,
     /// Why.
     pub reason: Reason,

@@ -75,7 +75,7 @@ pub(super) const TABLE: &[Endpoint] = &[
         .body("SupersedeRequest")
         .parameters(&[OPERATION_ID])
         .answers(ACCEPTED)
-        .problems(REPAIR_PROBLEMS),
+        .problems(&[Code::NotFound, Code::OperationState, Code::PolicyFixed]),
     Endpoint::post(CLOSE, "close", "End a requested or not_applied operation without an effect.")
         .roles(&["issue", "operate"])
         .body("RepairRequest")
