@@ -8,6 +8,7 @@ use std::sync::Arc;
 use hapax_codec::log::LogId;
 
 use super::checkpoint::Sums;
+use super::horizon::Horizon;
 use super::{CheckpointError, OpenError};
 use crate::seam::StorageFault;
 
@@ -28,11 +29,39 @@ pub(crate) enum Family {
     Body,
     /// Evidence.
     Evidence,
+    /// Capabilities, decisions, uses, accepted deliveries, refusals: what is asked for by one random id.
+    Authority,
+    /// What is found by something else than its id.
+    Index,
+    /// What happened, by log index.
+    Events,
 }
 
 impl Family {
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Meta, Self::Live, Self::Terminal, Self::Execution, Self::Grant, Self::Body, Self::Evidence];
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Meta,
+        Self::Live,
+        Self::Terminal,
+        Self::Execution,
+        Self::Grant,
+        Self::Body,
+        Self::Evidence,
+        Self::Authority,
+        Self::Index,
+        Self::Events,
+    ];
+
+    /// Those whose rows retention removes.
+    pub(crate) const RETAINED: [Self; 8] = [
+        Self::Terminal,
+        Self::Execution,
+        Self::Grant,
+        Self::Body,
+        Self::Evidence,
+        Self::Authority,
+        Self::Index,
+        Self::Events,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -43,15 +72,29 @@ impl Family {
             Self::Grant => "grant",
             Self::Body => "body",
             Self::Evidence => "evidence",
+            Self::Authority => "authority",
+            Self::Index => "index",
+            Self::Events => "events",
         }
     }
+}
+
+/// What is done to a row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Write<T> {
+    /// It gets this value.
+    Put(T),
+    /// It goes.
+    Delete,
+    /// It goes, and was put exactly once since it last went.
+    DeleteOnce,
 }
 
 /// Rows to write together. One buffer holds all keys and values, and is used again.
 #[derive(Debug, Default)]
 pub(crate) struct RowBatch {
     bytes: Vec<u8>,
-    rows: Vec<(Family, Range<usize>, Option<Range<usize>>)>,
+    rows: Vec<(Family, Range<usize>, Write<Range<usize>>)>,
 }
 
 impl RowBatch {
@@ -65,19 +108,33 @@ impl RowBatch {
         self.bytes.extend_from_slice(key);
         let middle = self.bytes.len();
         encode(&mut self.bytes);
-        self.rows.push((family, start..middle, Some(middle..self.bytes.len())));
+        self.rows.push((family, start..middle, Write::Put(middle..self.bytes.len())));
     }
 
     pub(crate) fn delete(&mut self, family: Family, key: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(key);
-        self.rows.push((family, start..self.bytes.len(), None));
+        self.end(family, key, Write::Delete);
     }
 
-    /// Family, key, and value where the row is not deleted.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (Family, &[u8], Option<&[u8]>)> {
-        self.rows.iter().map(|(family, key, value)| {
-            (*family, &self.bytes[key.clone()], value.clone().map(|value| &self.bytes[value]))
+    /// Deletes a row that was put exactly once since it was last deleted: row and deletion end as soon as they meet.
+    pub(crate) fn delete_once(&mut self, family: Family, key: &[u8]) {
+        self.end(family, key, Write::DeleteOnce);
+    }
+
+    fn end(&mut self, family: Family, key: &[u8], write: Write<Range<usize>>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.rows.push((family, start..self.bytes.len(), write));
+    }
+
+    /// Family, key, and what is done to the row.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (Family, &[u8], Write<&[u8]>)> {
+        self.rows.iter().map(|(family, key, write)| {
+            let write = match write {
+                Write::Put(value) => Write::Put(&self.bytes[value.clone()]),
+                Write::Delete => Write::Delete,
+                Write::DeleteOnce => Write::DeleteOnce,
+            };
+            (*family, &self.bytes[key.clone()], write)
         })
     }
 
@@ -97,12 +154,20 @@ pub(crate) trait Rows: Send + Sync {
     /// Hands the row's value to `read`; false where there is no such row.
     fn get(&self, family: Family, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool, StorageFault>;
 
-    /// Visits the rows of a family from `from` on.
+    /// Visits the rows of a family from `from` on. Meant for many: what it reads does not stay in memory.
     fn scan(&self, family: Family, from: &[u8], visit: VisitRow<'_>) -> Result<(), StorageFault>;
+
+    /// Visits the rows of a family from `from` up to but not including `to`. Meant for few.
+    fn page(&self, family: Family, from: &[u8], to: &[u8], visit: VisitRow<'_>) -> Result<(), StorageFault> {
+        self.scan(family, from, &mut |key, value| if key < to { visit(key, value) } else { ControlFlow::Break(()) })
+    }
 }
 
 /// Called with each row of all families.
 pub(crate) type Examine<'a> = &'a mut dyn FnMut(Family, &[u8], &[u8]) -> ControlFlow<()>;
+
+/// Called with each row of all families, and with all rows of the same instant.
+pub(crate) type ExamineAmong<'a> = &'a mut dyn FnMut(&dyn Rows, Family, &[u8], &[u8]) -> ControlFlow<()>;
 
 /// One instance of the state. Every error is fatal.
 pub(crate) trait Disk: Send + Sync {
@@ -122,7 +187,14 @@ pub(crate) trait Disk: Send + Sync {
     fn checkpoint(&self, dir: &Path) -> Result<(), StorageFault>;
 
     /// Reads every row from the disk and not from any cache, with its checksum.
-    fn examine(&self, examine: Examine<'_>) -> Result<(), StorageFault>;
+    fn examine(&self, examine: ExamineAmong<'_>) -> Result<(), StorageFault>;
+
+    /// What of this instance retention may remove.
+    fn horizon(&self) -> &Horizon;
+
+    /// Removes what the horizon lets go from `families`. `pace` is told the bytes that were gone through, and may end it; whether
+    /// it came to the end.
+    fn compact(&self, families: &[Family], pace: Pace<'_>) -> Result<bool, StorageFault>;
 
     /// Looks for errors that happened in the background.
     fn check(&self) -> Result<(), StorageFault>;

@@ -5,25 +5,50 @@
 //!
 //! | family | key after the group |
 //! |---|---|
-//! | meta | 1 head; 2 applied; 3 namespace: length u16, tenant, name; 4 token: id; 5 state hash: index u64. Reserved: 6 floors, 7 authority epochs |
+//! | meta | 1 head; 2 applied; 3 namespace: length u16, tenant, name; 4 token: id; 5 state hash: index u64; 6 status: as 3; 7 epoch: length u16, tenant, scope; 8 tenant: id; 9 mark: wall u64 |
 //! | live, terminal | tenant 8, hash 20 |
 //! | execution | tenant 8, slot u16, random 16 |
 //! | grant | tenant 8, hash 20, birth u64, claim id 16 |
 //! | body | tenant 8, hash 20, birth u64 |
 //! | evidence | tenant 8, hash 20, birth u64, number u32 |
+//! | authority | 1 capability: tenant 8, slot u16, random 16; 2 decision: tenant 8, hash 20; 3 use: as 1, hash 20; 4 inbox: tenant 8, hash 20; 5 refusal: tenant 8, subject, hash 16 |
+//! | index | see [`super::index`] |
+//! | events | index u64 |
+//!
+//! A subject is 1, slot u16, random 16 (a capability) or 2, hash 20, birth u64 (an operation).
+//!
+//! What is asked for by one random id, is written once or twice and lives as long as its operation shares `authority`: a family
+//! costs a memtable, its bloom filter and a file for each flush, and one filter answers for all five kinds.
 //!
 //! Group 4294967295 is no group: its one row in `meta` is the format of all the others.
 
-use hapax_machine::ids::{Birth, ClaimId, ExecutionId, GroupId, NamespaceName, OperationKey, TenantId, TenantTag};
+use hapax_machine::ids::{
+    Birth, CapabilityId, ClaimId, DecisionKey, EpochScope, ExecutionId, GroupId, InboxKey, NamespaceName,
+    OperationKey, Slot, TenantId, TenantTag, WallTime,
+};
+use hapax_machine::refusal::{RefusalKey, Subject};
 
 /// A key, built on the stack but for the few rows whose names are long.
 pub(crate) type Key = Vec<u8>;
 
-const HEAD: u8 = 1;
-const APPLIED: u8 = 2;
-const NAMESPACE: u8 = 3;
-const TOKEN: u8 = 4;
+pub(crate) const HEAD: u8 = 1;
+pub(crate) const APPLIED: u8 = 2;
+pub(crate) const NAMESPACE: u8 = 3;
+pub(crate) const TOKEN: u8 = 4;
 const STATE_HASH: u8 = 5;
+pub(crate) const STATUS: u8 = 6;
+pub(crate) const EPOCH: u8 = 7;
+pub(crate) const TENANT: u8 = 8;
+pub(crate) const MARK: u8 = 9;
+
+pub(crate) const CAPABILITY: u8 = 1;
+pub(crate) const DECISION: u8 = 2;
+pub(crate) const USE: u8 = 3;
+pub(crate) const INBOX: u8 = 4;
+pub(crate) const REFUSAL: u8 = 5;
+
+const OF_CAPABILITY: u8 = 1;
+const OF_OPERATION: u8 = 2;
 
 pub(crate) const FORMAT: &[u8] = b"\xff\xff\xff\xffformat";
 
@@ -40,13 +65,50 @@ pub(crate) fn namespaces(group: GroupId) -> Key {
 }
 
 pub(crate) fn namespace(group: GroupId, tenant: &TenantId, name: &NamespaceName) -> Key {
-    let mut key = namespaces(group);
-    // Longer tenants than a u16 counts are refused by the API; the rest of the key would still tell them apart.
-    let len = u16::try_from(tenant.as_str().len()).unwrap_or(u16::MAX);
-    key.extend_from_slice(&len.to_be_bytes());
-    key.extend_from_slice(tenant.as_str().as_bytes());
-    key.extend_from_slice(name.as_str().as_bytes());
+    named(group, NAMESPACE, tenant, name.as_str())
+}
+
+pub(crate) fn statuses(group: GroupId) -> Key {
+    meta(group, STATUS)
+}
+
+pub(crate) fn status(group: GroupId, tenant: &TenantId, name: &NamespaceName) -> Key {
+    named(group, STATUS, tenant, name.as_str())
+}
+
+pub(crate) fn epochs(group: GroupId) -> Key {
+    meta(group, EPOCH)
+}
+
+pub(crate) fn epoch(group: GroupId, tenant: &TenantId, scope: &EpochScope) -> Key {
+    named(group, EPOCH, tenant, scope.as_str())
+}
+
+pub(crate) fn tenants(group: GroupId) -> Key {
+    meta(group, TENANT)
+}
+
+pub(crate) fn tenant(group: GroupId, id: &TenantId) -> Key {
+    let mut key = tenants(group);
+    key.extend_from_slice(id.as_str().as_bytes());
     key
+}
+
+pub(crate) fn marks(group: GroupId) -> Key {
+    meta(group, MARK)
+}
+
+pub(crate) fn mark(group: GroupId, wall: WallTime) -> Key {
+    let mut key = marks(group);
+    key.extend_from_slice(&wall.0.to_be_bytes());
+    key
+}
+
+/// Reads back which tenant and which name a row of meta is about.
+pub(crate) fn names(key: &[u8]) -> Option<(TenantId, &str)> {
+    let (len, rest) = key.get(5..)?.split_first_chunk::<2>()?;
+    let (tenant, name) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
+    Some((TenantId::new(std::str::from_utf8(tenant).ok()?), std::str::from_utf8(name).ok()?))
 }
 
 pub(crate) fn tokens(group: GroupId) -> Key {
@@ -100,10 +162,146 @@ pub(crate) fn evidence(group: GroupId, key: &OperationKey, birth: Birth, number:
     out
 }
 
+pub(crate) fn capability(group: GroupId, tenant: TenantTag, id: &CapabilityId) -> Key {
+    let mut out = of_kind(group, CAPABILITY, tenant, 18);
+    put_capability(&mut out, id);
+    out
+}
+
+pub(crate) fn decision(group: GroupId, key: &DecisionKey) -> Key {
+    let mut out = of_kind(group, DECISION, key.tenant, 20);
+    out.extend_from_slice(&key.hash);
+    out
+}
+
+pub(crate) fn used(group: GroupId, tenant: TenantTag, id: &CapabilityId, key: &OperationKey) -> Key {
+    let mut out = of_kind(group, USE, tenant, 18 + 20);
+    put_capability(&mut out, id);
+    out.extend_from_slice(&key.hash);
+    out
+}
+
+pub(crate) fn inbox(group: GroupId, key: &InboxKey) -> Key {
+    let mut out = of_kind(group, INBOX, key.tenant, 20);
+    out.extend_from_slice(&key.hash);
+    out
+}
+
+/// What the rows of all refusals of a subject start with.
+pub(crate) fn refusals(group: GroupId, tenant: TenantTag, subject: &Subject) -> Key {
+    let mut out = of_kind(group, REFUSAL, tenant, 29 + 16);
+    put_subject(&mut out, subject);
+    out
+}
+
+pub(crate) fn refusal(group: GroupId, key: &RefusalKey) -> Key {
+    let mut out = refusals(group, key.tenant, &key.subject);
+    out.extend_from_slice(&key.hash);
+    out
+}
+
+pub(crate) fn events(group: GroupId, index: u64) -> Key {
+    let mut out = Key::with_capacity(12);
+    out.extend_from_slice(&group.0.to_be_bytes());
+    out.extend_from_slice(&index.to_be_bytes());
+    out
+}
+
+pub(crate) fn put_capability(out: &mut Key, id: &CapabilityId) {
+    out.extend_from_slice(&id.slot.0.to_be_bytes());
+    out.extend_from_slice(&id.random);
+}
+
+pub(crate) fn put_subject(out: &mut Key, subject: &Subject) {
+    match subject {
+        Subject::Capability(id) => {
+            out.push(OF_CAPABILITY);
+            put_capability(out, id);
+        }
+        Subject::Operation(hash, birth) => {
+            out.push(OF_OPERATION);
+            out.extend_from_slice(hash);
+            out.extend_from_slice(&birth.0.to_be_bytes());
+        }
+    }
+}
+
+/// The first key after all that start with `prefix`.
+pub(crate) fn after(mut prefix: Key) -> Key {
+    while let Some(last) = prefix.pop() {
+        if last < u8::MAX {
+            prefix.push(last + 1);
+            break;
+        }
+    }
+    // A prefix of nothing but 0xff has no end; no group's rows start so.
+    prefix
+}
+
+/// Reads keys back, part by part; `None` where a part is missing.
+pub(crate) struct Parts<'k>(pub(crate) &'k [u8]);
+
+impl Parts<'_> {
+    pub(crate) fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (part, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*part)
+    }
+
+    pub(crate) fn number(&mut self) -> Option<u64> {
+        self.bytes().map(u64::from_be_bytes)
+    }
+
+    pub(crate) fn tenant(&mut self) -> Option<TenantTag> {
+        self.bytes().map(TenantTag)
+    }
+
+    pub(crate) fn birth(&mut self) -> Option<Birth> {
+        self.number().map(Birth)
+    }
+
+    pub(crate) fn capability(&mut self) -> Option<CapabilityId> {
+        let slot = Slot(u16::from_be_bytes(self.bytes()?));
+        Some(CapabilityId { slot, random: self.bytes()? })
+    }
+
+    pub(crate) fn subject(&mut self) -> Option<Subject> {
+        match self.bytes::<1>()? {
+            [OF_CAPABILITY] => self.capability().map(Subject::Capability),
+            [OF_OPERATION] => Some(Subject::Operation(self.bytes()?, self.birth()?)),
+            _ => None,
+        }
+    }
+
+    /// The rest, if there is nothing else.
+    pub(crate) fn end<T>(self, value: T) -> Option<T> {
+        self.0.is_empty().then_some(value)
+    }
+}
+
+fn named(group: GroupId, kind: u8, tenant: &TenantId, name: &str) -> Key {
+    let mut key = meta(group, kind);
+    // Longer tenants than a u16 counts are refused by the API; the rest of the key would still tell them apart.
+    let len = u16::try_from(tenant.as_str().len()).unwrap_or(u16::MAX);
+    key.extend_from_slice(&len.to_be_bytes());
+    key.extend_from_slice(tenant.as_str().as_bytes());
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
 fn meta(group: GroupId, kind: u8) -> Key {
     let mut key = Key::with_capacity(32);
     key.extend_from_slice(&group.0.to_be_bytes());
     key.push(kind);
+    key
+}
+
+/// The head of a row in a family of several kinds.
+pub(crate) fn of_kind(group: GroupId, kind: u8, tenant: TenantTag, more: usize) -> Key {
+    let mut key = Key::with_capacity(13 + more);
+    key.extend_from_slice(&group.0.to_be_bytes());
+    key.push(kind);
+    key.extend_from_slice(&tenant.0);
     key
 }
 

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hapax_codec::log::LogId;
+use hapax_machine::ids::GroupId;
 
 use super::checkpoint::Sums;
-use super::disk::{Disk, Examine, Family, Medium, Opened, RowBatch, Rows, VisitRow};
+use super::disk::{Disk, ExamineAmong, Family, Medium, Opened, Pace, RowBatch, Rows, VisitRow, Write};
+use super::horizon::{Counts, Horizon, LookUp};
 use super::options::OpenOptions;
 use super::{CheckpointError, OpenError, StateStore, files};
 use crate::seam::{FatalHook, StorageFault};
@@ -23,6 +25,13 @@ type Table = BTreeMap<(Family, Vec<u8>), Vec<u8>>;
 #[derive(Clone, Default)]
 pub struct MemoryState {
     platter: Arc<Mutex<Platter>>,
+}
+
+/// The disk as one store opened it.
+struct Opener {
+    state: MemoryState,
+    group: GroupId,
+    removed: Arc<Counts>,
 }
 
 #[derive(Default)]
@@ -39,21 +48,25 @@ impl MemoryState {
     /// # Errors
     /// What it holds cannot be read.
     pub fn open(&self, options: OpenOptions, fatal: FatalHook) -> Result<StateStore, OpenError> {
-        StateStore::assemble(Arc::new(self.clone()), options, fatal)
+        let opener = Opener { state: self.clone(), group: options.group, removed: Arc::default() };
+        StateStore::assemble(Arc::new(opener), options, fatal)
     }
 
     /// Loses what was not flushed; stores that are open fail from now on.
     pub fn crash(&self) {
         lock(&self.platter).life += 1;
     }
+}
 
+impl Opener {
     fn instance(&self, platter: &Platter) -> Arc<dyn Disk> {
         let rows = platter.durable.iter().map(|(key, value)| (key.clone(), vec![(0, Some(value.clone()))]));
-        let versions = Versions { rows: rows.collect(), sequence: 0, readers: BTreeMap::new() };
+        let versions = Versions { rows: rows.collect(), sequence: 0, flushed: 0, readers: BTreeMap::new() };
         Arc::new(MemoryDisk {
-            platter: Arc::clone(&self.platter),
+            platter: Arc::clone(&self.state.platter),
             life: platter.life,
             versions: Arc::new(Mutex::new(versions)),
+            horizon: Horizon::new(self.group, &self.removed),
         })
     }
 }
@@ -62,9 +75,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Medium for MemoryState {
+impl Medium for Opener {
     fn open(&self) -> Result<Opened, OpenError> {
-        let platter = lock(&self.platter);
+        let platter = lock(&self.state.platter);
         Ok(Opened { disk: self.instance(&platter), floor: platter.floor })
     }
 
@@ -73,7 +86,7 @@ impl Medium for MemoryState {
     }
 
     fn raise_floor(&self, floor: LogId) -> Result<(), StorageFault> {
-        lock(&self.platter).floor = Some(floor);
+        lock(&self.state.platter).floor = Some(floor);
         Ok(())
     }
 
@@ -92,7 +105,7 @@ impl Medium for MemoryState {
             place: path.display().to_string(),
             reason: "its rows do not fit".to_owned(),
         })?;
-        let mut platter = lock(&self.platter);
+        let mut platter = lock(&self.state.platter);
         platter.durable = table;
         platter.floor = floor;
         Ok(self.instance(&platter))
@@ -106,6 +119,8 @@ type Version = (u64, Option<Vec<u8>>);
 struct Versions {
     rows: BTreeMap<(Family, Vec<u8>), Vec<Version>>,
     sequence: u64,
+    /// What was written up to here is durable.
+    flushed: u64,
     /// Snapshots by what they see, and how many see it.
     readers: BTreeMap<u64, usize>,
 }
@@ -116,10 +131,24 @@ impl Versions {
         let oldest = self.readers.first_key_value().map_or(self.sequence, |(sequence, _)| *sequence);
         for (family, key, value) in batch.rows() {
             let versions = self.rows.entry((family, key.to_vec())).or_default();
-            versions.push((self.sequence, value.map(<[u8]>::to_vec)));
+            let value = match value {
+                Write::Put(value) => Some(value.to_vec()),
+                Write::Delete | Write::DeleteOnce => None,
+            };
+            versions.push((self.sequence, value));
             // The newest version that the oldest reader sees, and everything after it, stays.
             let seen = versions.iter().rposition(|(sequence, _)| *sequence <= oldest).unwrap_or(0);
             versions.drain(..seen);
+        }
+    }
+
+    /// Removes what was durable of a row, for old readers too; what was written since stays.
+    fn remove(&mut self, key: &(Family, Vec<u8>)) {
+        if let Some(versions) = self.rows.get_mut(key) {
+            versions.retain(|(sequence, _)| *sequence > self.flushed);
+            if versions.is_empty() {
+                self.rows.remove(key);
+            }
         }
     }
 
@@ -133,6 +162,22 @@ struct MemoryDisk {
     platter: Arc<Mutex<Platter>>,
     life: u64,
     versions: Arc<Mutex<Versions>>,
+    horizon: Horizon,
+}
+
+/// Durable rows, and all rows.
+struct Durable<'p>(&'p Table, &'p Mutex<Versions>);
+
+impl LookUp for Durable<'_> {
+    fn flushed(&self, family: Family, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool, StorageFault> {
+        Rows::get(self.0, family, key, read)
+    }
+
+    fn exists(&self, family: Family, key: &[u8]) -> Result<bool, StorageFault> {
+        let versions = lock(self.1);
+        let newest = versions.rows.get(&(family, key.to_vec())).and_then(|versions| versions.last());
+        Ok(newest.is_some_and(|(_, value)| value.is_some()))
+    }
 }
 
 impl MemoryDisk {
@@ -154,7 +199,9 @@ impl Disk for MemoryDisk {
 
     fn flush(&self) -> Result<(), StorageFault> {
         let mut platter = self.platter("flush the state")?;
-        platter.durable = lock(&self.versions).table();
+        let mut versions = lock(&self.versions);
+        platter.durable = versions.table();
+        versions.flushed = versions.sequence;
         Ok(())
     }
 
@@ -178,14 +225,43 @@ impl Disk for MemoryDisk {
         files::sync(&path)
     }
 
-    fn examine(&self, examine: Examine<'_>) -> Result<(), StorageFault> {
+    fn examine(&self, examine: ExamineAmong<'_>) -> Result<(), StorageFault> {
         let table = self.platter("examine the state")?.durable.clone();
         for ((family, key), value) in &table {
-            if examine(*family, key, value).is_break() {
+            if examine(&table, *family, key, value).is_break() {
                 break;
             }
         }
         Ok(())
+    }
+
+    fn horizon(&self) -> &Horizon {
+        &self.horizon
+    }
+
+    fn compact(&self, families: &[Family], pace: Pace<'_>) -> Result<bool, StorageFault> {
+        for family in families {
+            let mut platter = self.platter("compact the state")?;
+            let mut gone = Vec::new();
+            let mut judge = self.horizon.judge(Durable(&platter.durable, &self.versions));
+            let mut bytes = 0;
+            for (row, value) in of_family(&platter.durable, *family, &[]) {
+                bytes += (row.1.len() + value.len()) as u64;
+                if judge.is_gone(*family, &row.1, value)? {
+                    self.horizon.count(*family, row.1.len() + value.len());
+                    gone.push(row.clone());
+                }
+            }
+            for row in gone {
+                platter.durable.remove(&row);
+                lock(&self.versions).remove(&row);
+            }
+            drop(platter);
+            if pace(bytes).is_break() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn check(&self) -> Result<(), StorageFault> {

@@ -24,17 +24,24 @@ use hapax_machine::operation::OperationRecord;
 use hapax_machine::tenant::TokenRecord;
 
 mod checkpoint;
+mod compaction;
 mod disk;
 mod error;
+mod events;
 mod files;
+mod filter;
 mod generations;
+mod horizon;
+mod index;
 mod keys;
 mod memory;
 mod options;
+mod query;
 mod rocks;
 mod rows;
 mod scan;
 mod scrub;
+mod tables;
 mod view;
 
 #[cfg(test)]
@@ -43,15 +50,20 @@ mod tests;
 pub use checkpoint::{CheckpointFile, CheckpointMeta, LIST};
 pub use disk::Pace;
 pub use error::{CheckpointError, InstallError, OpenError};
+pub use events::{EVENTS_KEPT, EventPosition, Events};
+pub use horizon::Removed;
 pub use memory::MemoryState;
 pub use options::OpenOptions;
+pub use query::{EXAMINED_PER_PAGE, Page, Position};
 pub use rows::HASH_EVERY;
 pub use scrub::Scrubbed;
 pub use view::{Content, StateView};
 
 use self::checkpoint::Sums;
+use self::compaction::Compacted;
 use self::disk::{Disk, Family, Medium, RowBatch};
 use self::options::Stage;
+use self::tables::Tables;
 use self::view::{Gate, Published};
 use crate::seam::{FatalHook, StorageFault};
 
@@ -71,6 +83,8 @@ struct Inner {
     upkeep: Mutex<Upkeep>,
     /// Held by a scrub: there is one at a time.
     scrub: Mutex<()>,
+    /// Held by a compaction: there is one at a time.
+    compaction: Mutex<Compacted>,
     unflushed: Mutex<Unflushed>,
 }
 
@@ -107,8 +121,13 @@ impl StateStore {
     fn assemble(medium: Arc<dyn Medium>, options: OpenOptions, fatal: FatalHook) -> Result<Self, OpenError> {
         let opened = medium.open()?;
         let gate = Arc::new(Gate::new(fatal));
-        let published = Published::load(opened.disk, options.group, Arc::clone(&gate));
-        let published = published.map_err(|fault| OpenError {
+        let published = Published::load(opened.disk, &options, Arc::clone(&gate));
+        let learned = published.and_then(|published| {
+            // All of it was flushed: it was just read from the disk.
+            published.disk.horizon().learn(published.known()?);
+            Ok(published)
+        });
+        let published = learned.map_err(|fault| OpenError {
             file: fault.place.into(),
             detail: format!("{}: {}", fault.operation, fault.reason),
             advice: error::REBUILD,
@@ -119,6 +138,7 @@ impl StateStore {
             let detail = format!("ends at {}, although {} was flushed", show(stands), show(floor));
             return Err(OpenError { file: medium.manifest(), detail, advice: error::REBUILD });
         }
+        let compacted = Compacted::at(published.disk.horizon().known());
         Ok(Self(Arc::new(Inner {
             options,
             medium,
@@ -127,6 +147,7 @@ impl StateStore {
             batch: Mutex::default(),
             upkeep: Mutex::new(Upkeep { sums: Sums::new(), floor }),
             scrub: Mutex::default(),
+            compaction: Mutex::new(compacted),
             unflushed: Mutex::default(),
         })))
     }
@@ -182,7 +203,7 @@ impl StateStore {
         let (old, new) = (before.applied.last_applied, applied.last_applied);
         assert!(old.map(|id| id.index) < new.map(|id| id.index), "{new:?} is applied after {old:?}");
         batch.clear();
-        rows::rows_of(&mut batch, inner.options.group, applied, changes);
+        rows::rows_of(&mut batch, inner.options.group, applied, changes, before.head.clocks.wall);
         inner.options.probe.reached(Stage::CommitEncoded);
         inner.gate.pass(before.disk.write(&batch))?;
         inner.options.probe.reached(Stage::CommitWritten);
@@ -205,7 +226,11 @@ impl StateStore {
         inner.options.probe.reached(Stage::FlushBegun);
         // What is committed from here on may miss this flush, so it counts for the next one.
         *lock(&inner.unflushed) = Unflushed::default();
-        inner.gate.pass(self.published().disk.flush())?;
+        let published = self.published();
+        let known = inner.gate.pass(published.known())?;
+        inner.gate.pass(published.disk.flush())?;
+        // All of what was published before the flush is on disk now.
+        published.disk.horizon().learn(known);
         inner.options.probe.reached(Stage::FlushEnded);
         Ok(())
     }
@@ -313,8 +338,9 @@ impl StateStore {
         let old = self.published();
         old.disk.retire();
         let disk = inner.gate.pass(inner.medium.install(dir, &sums, floor))?;
-        let published = Published::load(disk, inner.options.group, Arc::clone(&inner.gate));
+        let published = Published::load(disk, &inner.options, Arc::clone(&inner.gate));
         let published = inner.gate.pass(published)?;
+        published.disk.horizon().learn(inner.gate.pass(published.known())?);
         *upkeep = Upkeep { sums: Sums::new(), floor };
         *lock(&inner.unflushed) = Unflushed::default();
         self.publish(published);

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use hapax_machine::ids::GroupId;
 
+use super::events::EVENTS_KEPT;
+
 /// How a state is opened.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
@@ -23,6 +25,8 @@ pub struct OpenOptions {
     pub flush_after_bytes: u64,
     /// ... and when something was committed so long ago and was not flushed.
     pub flush_after: Duration,
+    /// So many entries keep their events; every node of a cluster keeps as many.
+    pub(crate) events_kept: u64,
     /// Crash points, for tests.
     pub(crate) probe: Probe,
 }
@@ -36,6 +40,7 @@ impl Default for OpenOptions {
             background_jobs: 2,
             flush_after_bytes: 32 << 20,
             flush_after: Duration::from_secs(60),
+            events_kept: EVENTS_KEPT,
             probe: Probe::default(),
         }
     }

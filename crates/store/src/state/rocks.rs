@@ -15,9 +15,11 @@ use rocksdb::{
 };
 
 use super::checkpoint::Sums;
-use super::disk::{Disk, Examine, Family, Medium, Opened, RowBatch, Rows, VisitRow};
+use super::disk::{Disk, ExamineAmong, Family, Medium, Opened, Pace, RowBatch, Rows, VisitRow, Write};
 use super::error::REBUILD;
+use super::filter::{self, Filters, Removal};
 use super::generations::{self, Active, Generations};
+use super::horizon::{Counts, Horizon};
 use super::options::{OpenOptions, Probe, Stage};
 use super::{CheckpointError, OpenError, files, keys};
 use crate::seam::StorageFault;
@@ -49,6 +51,7 @@ pub(super) struct RocksMedium {
 struct Tuning {
     options: OpenOptions,
     cache: Cache,
+    removed: Arc<Counts>,
 }
 
 impl RocksMedium {
@@ -57,7 +60,7 @@ impl RocksMedium {
         Self {
             generations: Generations::at(root),
             active: Mutex::new(Active { number: 0, floor: None }),
-            tuning: Tuning { options: options.clone(), cache },
+            tuning: Tuning { options: options.clone(), cache, removed: Arc::default() },
         }
     }
 
@@ -73,10 +76,10 @@ impl RocksMedium {
     fn create(&self) -> Result<Active, OpenError> {
         let active = Active { number: 1, floor: None };
         let making = self.generations.making(active.number);
-        let db = self.tuning.open(&making, true)?;
+        let (db, removal) = self.tuning.open(&making, true)?;
         let mut batch = RowBatch::default();
         batch.put(Family::Meta, keys::FORMAT, |out| out.extend_from_slice(&FORMAT));
-        let disk = self.disk(db, &making);
+        let disk = self.disk(db, &making, removal);
         let made = (disk.write(&batch)).and_then(|()| disk.flush()).and_then(|()| {
             drop(disk);
             files::sync(&making)?;
@@ -87,9 +90,10 @@ impl RocksMedium {
         Ok(active)
     }
 
-    fn disk(&self, db: DB, dir: &Path) -> RocksDisk {
-        let examined = self.generations.root().join(EXAMINED);
-        RocksDisk { db: Arc::new(db), dir: dir.to_owned(), examined, probe: self.tuning.options.probe.clone() }
+    fn disk(&self, db: DB, dir: &Path, removal: Arc<Removal>) -> RocksDisk {
+        let (db, examined) = (Arc::new(db), self.generations.root().join(EXAMINED));
+        removal.attach(&db);
+        RocksDisk { db, removal, dir: dir.to_owned(), examined, probe: self.tuning.options.probe.clone() }
     }
 }
 
@@ -100,8 +104,8 @@ impl Medium for RocksMedium {
             None => self.create()?,
         };
         let dir = self.generations.dir(active.number);
-        let db = self.tuning.open(&dir, false)?;
-        let disk = self.disk(db, &dir);
+        let (db, removal) = self.tuning.open(&dir, false)?;
+        let disk = self.disk(db, &dir, removal);
         let format = disk.snapshot_row(keys::FORMAT).map_err(|fault| refusal(&dir, fault))?;
         if format.as_deref() != Some(&FORMAT) {
             let detail = format!("holds format {format:02x?}, and this program knows {FORMAT:02x?} only");
@@ -125,7 +129,7 @@ impl Medium for RocksMedium {
     fn peek(&self, dir: &Path) -> Result<Arc<dyn Rows>, CheckpointError> {
         let refuse = |detail: String| CheckpointError { file: dir.to_owned(), detail };
         let db = self.tuning.open_read_only(dir).map_err(|error| refuse(error.to_string()))?;
-        let disk = self.disk(db, dir);
+        let disk = self.disk(db, dir, self.tuning.removal());
         match disk.snapshot_row(keys::FORMAT) {
             Ok(Some(format)) if format == FORMAT => Ok(disk.snapshot()),
             Ok(format) => Err(refuse(format!("format {format:02x?} is unknown to this program"))),
@@ -151,7 +155,7 @@ impl Medium for RocksMedium {
         self.generations.name(new.number)?;
         self.tuning.options.probe.reached(Stage::InstallNamed);
         let path = self.generations.dir(new.number);
-        let db = self.tuning.open(&path, false).map_err(|error| StorageFault {
+        let (db, removal) = self.tuning.open(&path, false).map_err(|error| StorageFault {
             operation: "open the installed state",
             place: error.file.display().to_string(),
             reason: error.detail,
@@ -161,21 +165,33 @@ impl Medium for RocksMedium {
         if let Err(fault) = files::remove_dir(&self.generations.dir(old.number)) {
             tracing::warn!(%fault, "the old state's directory stays until the next start");
         }
-        Ok(Arc::new(self.disk(db, &path)))
+        Ok(Arc::new(self.disk(db, &path, removal)))
     }
 }
 
 impl Tuning {
-    fn open(&self, dir: &Path, create: bool) -> Result<DB, OpenError> {
-        let families = Family::ALL.map(|family| ColumnFamilyDescriptor::new(family.name(), self.family(family)));
+    fn removal(&self) -> Arc<Removal> {
+        Removal::new(Horizon::new(self.options.group, &self.removed))
+    }
+
+    fn open(&self, dir: &Path, create: bool) -> Result<(DB, Arc<Removal>), OpenError> {
+        let removal = self.removal();
+        let families = Family::ALL.map(|family| {
+            let mut options = self.family(family);
+            if Family::RETAINED.contains(&family) {
+                options.set_compaction_filter_factory(Filters::new(&removal, family));
+            }
+            ColumnFamilyDescriptor::new(family.name(), options)
+        });
         let mut options = self.database();
         options.create_if_missing(create);
         options.create_missing_column_families(create);
         options.set_error_if_exists(create);
-        DB::open_cf_descriptors(&options, dir, families).map_err(|error| {
+        let db = DB::open_cf_descriptors(&options, dir, families).map_err(|error| {
             let detail = error.to_string();
             OpenError { file: place(dir, &detail), detail, advice: REBUILD }
-        })
+        })?;
+        Ok((db, removal))
     }
 
     fn open_read_only(&self, dir: &Path) -> Result<DB, rocksdb::Error> {
@@ -226,7 +242,7 @@ impl Tuning {
         options.set_level_compaction_dynamic_level_bytes(true);
         options.set_compression_type(DBCompressionType::Lz4);
         // Hashes do not compress; texts do. What lies at the bottom is written once and read for years.
-        if matches!(family, Family::Terminal | Family::Body | Family::Evidence) {
+        if matches!(family, Family::Terminal | Family::Body | Family::Evidence | Family::Authority | Family::Events) {
             options.set_bottommost_compression_type(DBCompressionType::Zstd);
         }
         options
@@ -264,9 +280,17 @@ fn refusal(dir: &Path, fault: StorageFault) -> OpenError {
 /// One open database.
 struct RocksDisk {
     db: Arc<DB>,
+    removal: Arc<Removal>,
     dir: PathBuf,
     examined: PathBuf,
     probe: Probe,
+}
+
+impl Drop for RocksDisk {
+    fn drop(&mut self) {
+        // A compaction that still runs holds the database: whoever drops it last waits for that compaction.
+        self.db.cancel_all_background_work(true);
+    }
 }
 
 impl RocksDisk {
@@ -285,7 +309,7 @@ fn fault(dir: &Path, operation: &'static str, error: &rocksdb::Error) -> Storage
     StorageFault { operation, place: place(dir, &reason).display().to_string(), reason }
 }
 
-fn handle(db: &DB, family: Family) -> &ColumnFamily {
+pub(super) fn handle(db: &DB, family: Family) -> &ColumnFamily {
     db.cf_handle(family.name()).expect("every family is opened or made with the database")
 }
 
@@ -294,8 +318,9 @@ impl Disk for RocksDisk {
         let mut out = WriteBatch::with_capacity_bytes(batch.len_bytes() + 16 * batch.rows().count());
         for (family, key, value) in batch.rows() {
             match value {
-                Some(value) => out.put_cf(handle(&self.db, family), key, value),
-                None => out.delete_cf(handle(&self.db, family), key),
+                Write::Put(value) => out.put_cf(handle(&self.db, family), key, value),
+                Write::Delete => out.delete_cf(handle(&self.db, family), key),
+                Write::DeleteOnce => out.single_delete_cf(handle(&self.db, family), key),
             }
         }
         self.db.write_without_wal(out).map_err(|error| self.fault("write the state", &error))
@@ -310,8 +335,7 @@ impl Disk for RocksDisk {
     }
 
     fn snapshot(&self) -> Arc<dyn Rows> {
-        let owned = OwnedSnapshot::new(Arc::clone(&self.db), |db| db.snapshot());
-        Arc::new(RocksRows { snapshot: owned, dir: self.dir.clone() })
+        Arc::new(rows_of(&self.db, &self.dir))
     }
 
     fn persisted(&self, family: Family, key: &[u8]) -> Result<Option<Vec<u8>>, StorageFault> {
@@ -326,7 +350,7 @@ impl Disk for RocksDisk {
         made.map_err(|error| self.fault("make a checkpoint", &error))
     }
 
-    fn examine(&self, examine: Examine<'_>) -> Result<(), StorageFault> {
+    fn examine(&self, examine: ExamineAmong<'_>) -> Result<(), StorageFault> {
         files::remove_dir(&self.examined)?;
         self.checkpoint(&self.examined)?;
         let result = self.examine_checkpoint(examine);
@@ -346,20 +370,30 @@ impl Disk for RocksDisk {
         }
     }
 
+    fn horizon(&self) -> &Horizon {
+        &self.removal.horizon
+    }
+
+    fn compact(&self, families: &[Family], pace: Pace<'_>) -> Result<bool, StorageFault> {
+        filter::pass(&self.db, families, pace).map_err(|error| self.fault("compact the state", &error))
+    }
+
     fn retire(&self) {
         self.db.cancel_all_background_work(true);
     }
 }
 
 impl RocksDisk {
-    fn examine_checkpoint(&self, examine: Examine<'_>) -> Result<(), StorageFault> {
+    fn examine_checkpoint(&self, examine: ExamineAmong<'_>) -> Result<(), StorageFault> {
         let tuning = Tuning {
             options: OpenOptions { probe: self.probe.clone(), ..OpenOptions::default() },
             cache: Cache::new_lru_cache(SMALL_CACHE_BYTES),
+            removed: Arc::default(),
         };
         let opened = tuning.open_read_only(&self.examined);
         // Names in messages are the checkpoint's links to the very files of this instance.
-        let db = opened.map_err(|error| self.fault("open the state to examine it", &error))?;
+        let db = Arc::new(opened.map_err(|error| self.fault("open the state to examine it", &error))?);
+        let among = rows_of(&db, &self.dir);
         for family in Family::ALL {
             let mut options = ReadOptions::default();
             options.set_verify_checksums(true);
@@ -368,7 +402,7 @@ impl RocksDisk {
             let mut rows = db.raw_iterator_cf_opt(handle(&db, family), options);
             rows.seek_to_first();
             while let Some((key, value)) = rows.item() {
-                if examine(family, key, value).is_break() {
+                if examine(&among, family, key, value).is_break() {
                     return Ok(());
                 }
                 rows.next();
@@ -395,6 +429,31 @@ struct RocksRows {
     dir: PathBuf,
 }
 
+fn rows_of(db: &Arc<DB>, dir: &Path) -> RocksRows {
+    RocksRows { snapshot: OwnedSnapshot::new(Arc::clone(db), |db| db.snapshot()), dir: dir.to_owned() }
+}
+
+impl RocksRows {
+    fn visit(
+        &self,
+        family: Family,
+        from: &[u8],
+        options: ReadOptions,
+        visit: VisitRow<'_>,
+    ) -> Result<(), StorageFault> {
+        let (db, snapshot) = (self.snapshot.borrow_owner(), self.snapshot.borrow_dependent());
+        let mut rows = snapshot.raw_iterator_cf_opt(handle(db, family), options);
+        rows.seek(from);
+        while let Some((key, value)) = rows.item() {
+            if let ControlFlow::Break(()) = visit(key, value) {
+                return Ok(());
+            }
+            rows.next();
+        }
+        rows.status().map_err(|error| fault(&self.dir, "scan the state", &error))
+    }
+}
+
 impl Rows for RocksRows {
     fn get(&self, family: Family, key: &[u8], read: &mut dyn FnMut(&[u8])) -> Result<bool, StorageFault> {
         let (db, snapshot) = (self.snapshot.borrow_owner(), self.snapshot.borrow_dependent());
@@ -409,18 +468,19 @@ impl Rows for RocksRows {
     }
 
     fn scan(&self, family: Family, from: &[u8], visit: VisitRow<'_>) -> Result<(), StorageFault> {
-        let (db, snapshot) = (self.snapshot.borrow_owner(), self.snapshot.borrow_dependent());
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         options.set_readahead_size(READAHEAD_BYTES);
-        let mut rows = snapshot.raw_iterator_cf_opt(handle(db, family), options);
-        rows.seek(from);
-        while let Some((key, value)) = rows.item() {
-            if let ControlFlow::Break(()) = visit(key, value) {
-                return Ok(());
-            }
-            rows.next();
+        self.visit(family, from, options, visit)
+    }
+
+    fn page(&self, family: Family, from: &[u8], to: &[u8], visit: VisitRow<'_>) -> Result<(), StorageFault> {
+        if from >= to {
+            return Ok(());
         }
-        rows.status().map_err(|error| fault(&self.dir, "scan the state", &error))
+        let mut options = ReadOptions::default();
+        // Behind it may lie many rows that were deleted, and nobody asks for them.
+        options.set_iterate_upper_bound(to);
+        self.visit(family, from, options, visit)
     }
 }

@@ -4,9 +4,11 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::disk::{Family, Pace};
-use super::view::{Content, Summing, is_logical};
-use super::{StateStore, scan};
+use super::disk::{Family, Pace, Rows};
+use super::horizon::{Judge, Known, OneInstant};
+use super::tables::Tables;
+use super::view::{Content, Summing, is_logical, row};
+use super::{OpenOptions, StateStore, events, keys, scan};
 use crate::seam::StorageFault;
 
 /// Told to the pace about so often, in bytes.
@@ -35,15 +37,21 @@ impl StateStore {
         let _held = super::lock(&self.0.scrub);
         let (mut rows, mut bytes, mut since) = (0, 0, 0);
         let (mut sum, mut failed, mut whole) = (Summing::default(), None, true);
-        let mut examine = |family: Family, key: &[u8], value: &[u8]| {
+        let mut known = None;
+        let mut examine = |among: &dyn Rows, family: Family, key: &[u8], value: &[u8]| {
             let len = (key.len() + value.len()) as u64;
             (rows, bytes, since) = (rows + 1, bytes + len, since + len);
             if let Err(fault) = scan::verify(family, key, value) {
                 failed = Some(fault);
                 return ControlFlow::Break(());
             }
-            if is_logical(family, key) {
-                sum.row(family, key, value);
+            match is_shown(&mut known, &self.0.options, among, family, key, value) {
+                Ok(true) => sum.row(family, key, value),
+                Ok(false) => {}
+                Err(fault) => {
+                    failed = Some(fault);
+                    return ControlFlow::Break(());
+                }
             }
             if since >= STEP_BYTES && pace(std::mem::take(&mut since)).is_break() {
                 whole = false;
@@ -61,4 +69,30 @@ impl StateStore {
         gate.pass(failed.map_or(Ok(()), Err))?;
         Ok(Scrubbed { rows, bytes, content: whole.then(|| sum.content()) })
     }
+}
+
+/// Whether a row is among those that nodes compare, as of the instant of `among`. What retention says there is read once.
+fn is_shown(
+    known: &mut Option<Arc<Known>>,
+    options: &OpenOptions,
+    among: &dyn Rows,
+    family: Family,
+    key: &[u8],
+    value: &[u8],
+) -> Result<bool, StorageFault> {
+    if !is_logical(family, key) {
+        return Ok(false);
+    }
+    let known = match known {
+        Some(known) => known,
+        None => known.insert(Arc::new(known_in(options, among)?)),
+    };
+    Judge::new(Arc::clone(known), options.group, OneInstant(among)).is_gone(family, key, value).map(|gone| !gone)
+}
+
+fn known_in(options: &OpenOptions, rows: &dyn Rows) -> Result<Known, StorageFault> {
+    let applied = row(rows, Family::Meta, &keys::applied(options.group), hapax_codec::record::decode_applied)?;
+    let index = applied.and_then(|applied| applied.last_applied).map_or(0, |id| id.index);
+    let tables = Tables::load(rows, options.group)?;
+    Known::new(&tables, events::floor(index, options.events_kept), rows, options.group)
 }

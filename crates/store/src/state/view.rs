@@ -1,24 +1,36 @@
 //! A consistent view of the state at one applied index: what the rules see in apply, and what reads see.
-//! Head, namespaces and tokens are in memory and belong to the same instant as the rows.
+//! The head and the tables are in memory and belong to the same instant as the rows.
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 use hapax_codec::log::LogId;
 use hapax_codec::record::{self, Applied};
+use hapax_machine::capability::{CapabilityRecord, DecisionRecord, UseRecord};
 use hapax_machine::change::Head;
-use hapax_machine::ids::{Birth, ClaimId, ExecutionId, GroupId, NamespaceName, OperationKey, TenantId, TenantTag};
-use hapax_machine::namespace::NamespaceRecord;
+use hapax_machine::epoch::EpochRecord;
+use hapax_machine::ids::{
+    Birth, CapabilityId, ClaimId, DecisionKey, EpochScope, ExecutionId, GroupId, InboxKey, NamespaceName,
+    OperationKey, TenantId, TenantTag,
+};
+use hapax_machine::inbox::InboxRecord;
+use hapax_machine::namespace::{NamespaceRecord, NamespaceStatus};
 use hapax_machine::operation::{Body, ExecutionRecord, GrantRecord, OperationRecord, State};
-use hapax_machine::tenant::TokenRecord;
-use hapax_machine::{Change, Changes, View};
+use hapax_machine::refusal::{RefusalKey, RefusalRecord};
+use hapax_machine::tenant::{TenantRecord, TokenRecord};
+use hapax_machine::{Changes, View};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::disk::{Disk, Examine, Family, Rows};
+use super::horizon::{self, Known};
 use super::keys::{self, Key};
+use super::tables::Tables;
+use super::{OpenOptions, events};
 use crate::seam::{FatalHook, StorageFault};
+
+/// Rows of a piece.
+const PIECE: usize = 1_024;
 
 /// Closed for good by the first fault: a disk that lied once is not asked again.
 pub(super) struct Gate {
@@ -46,18 +58,14 @@ impl Gate {
     }
 }
 
-/// Policies by tenant and name; looked up without building a key.
-pub(super) type Namespaces = BTreeMap<String, BTreeMap<String, NamespaceRecord>>;
-/// Tokens by id.
-pub(super) type Tokens = BTreeMap<String, TokenRecord>;
-
 /// Everything that one commit published.
 pub(super) struct Published {
     pub(super) group: GroupId,
+    /// So many entries keep their events.
+    pub(super) events_kept: u64,
     pub(super) applied: Applied,
     pub(super) head: Head,
-    pub(super) namespaces: Arc<Namespaces>,
-    pub(super) tokens: Arc<Tokens>,
+    pub(super) tables: Tables,
     pub(super) rows: Arc<dyn Rows>,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) gate: Arc<Gate>,
@@ -78,55 +86,47 @@ pub struct Content {
 
 impl Published {
     /// Reads what stands in `disk` now.
-    pub(super) fn load(disk: Arc<dyn Disk>, group: GroupId, gate: Arc<Gate>) -> Result<Self, StorageFault> {
-        let rows = disk.snapshot();
+    pub(super) fn load(disk: Arc<dyn Disk>, options: &OpenOptions, gate: Arc<Gate>) -> Result<Self, StorageFault> {
+        let (rows, group, events_kept) = (disk.snapshot(), options.group, options.events_kept);
         let applied = row(&*rows, Family::Meta, &keys::applied(group), record::decode_applied)?.unwrap_or_default();
         let head = row(&*rows, Family::Meta, &keys::head(group), record::decode_head)?.unwrap_or_default();
-        let (mut namespaces, mut tokens) = (Namespaces::new(), Tokens::new());
-        each(&*rows, Family::Meta, &keys::namespaces(group), record::decode_namespace, &mut |record| {
-            insert_namespace(&mut namespaces, record);
-        })?;
-        each(&*rows, Family::Meta, &keys::tokens(group), record::decode_token, &mut |record| {
-            tokens.insert(record.id.clone(), record);
-        })?;
-        let (namespaces, tokens) = (Arc::new(namespaces), Arc::new(tokens));
-        Ok(Self { group, applied, head, namespaces, tokens, rows, disk, gate })
+        let tables = Tables::load(&*rows, group)?;
+        Ok(Self { group, events_kept, applied, head, tables, rows, disk, gate })
     }
 
     /// What `changes`, just written, leave in place of this.
     pub(super) fn after(&self, applied: Applied, changes: &Changes) -> Self {
-        let (mut namespaces, mut tokens) = (Arc::clone(&self.namespaces), Arc::clone(&self.tokens));
+        let mut tables = self.tables.clone();
         for change in &changes.rows {
-            match change {
-                Change::Namespace(record) => insert_namespace(Arc::make_mut(&mut namespaces), record.clone()),
-                Change::Token(record) => {
-                    Arc::make_mut(&mut tokens).insert(record.id.clone(), record.clone());
-                }
-                _ => {}
-            }
+            tables.put(change);
         }
         Self {
             group: self.group,
+            events_kept: self.events_kept,
             applied,
             head: changes.head,
-            namespaces,
-            tokens,
+            tables,
             rows: self.disk.snapshot(),
             disk: Arc::clone(&self.disk),
             gate: Arc::clone(&self.gate),
         }
     }
-}
 
-fn insert_namespace(namespaces: &mut Namespaces, record: NamespaceRecord) {
-    let of_tenant = namespaces.entry(record.tenant.as_str().to_owned()).or_default();
-    of_tenant.insert(record.name.as_str().to_owned(), record);
+    /// What retention lets go here.
+    pub(super) fn known(&self) -> Result<Known, StorageFault> {
+        let applied = self.applied.last_applied.map_or(0, |id| id.index);
+        Known::new(&self.tables, events::floor(applied, self.events_kept), &*self.rows, self.group)
+    }
 }
 
 impl StateView {
     /// The last entry that this view shows the effect of.
     pub fn applied(&self) -> Option<LogId> {
         self.0.applied.last_applied
+    }
+
+    pub(super) fn index(&self) -> u64 {
+        self.applied().map_or(0, |id| id.index)
     }
 
     /// The membership in force there, in the consensus layer's own bytes.
@@ -136,12 +136,12 @@ impl StateView {
 
     /// A namespace's policy, from memory.
     pub fn policy(&self, tenant: &TenantId, name: &NamespaceName) -> Option<&NamespaceRecord> {
-        self.0.namespaces.get(tenant.as_str())?.get(name.as_str())
+        self.0.tables.namespace(tenant, name)
     }
 
     /// A token, from memory.
     pub fn token(&self, id: &str) -> Option<&TokenRecord> {
-        self.0.tokens.get(id)
+        self.0.tables.token(id)
     }
 
     /// Visits every operation that is executing, whatever its deadline.
@@ -168,8 +168,9 @@ impl StateView {
         self.read(Family::Meta, &keys::state_hash(self.0.group, index), |bytes| <[u8; 32]>::try_from(bytes))
     }
 
-    /// Writes every row but head, applied and state hashes as one line of text, in order: two states are equal exactly when
-    /// these lines are.
+    /// Writes rows as lines of text, in order: two states are equal exactly when these lines are. Left out are head, applied,
+    /// state hashes and marks, which follow from the log; index rows, which follow from the others; and what retention hides,
+    /// whether it is still there or not.
     ///
     /// # Errors
     /// A row cannot be read; what `out` says is handed up as a fault, too.
@@ -201,17 +202,9 @@ impl StateView {
     /// Visits the logical rows of this group.
     fn rows(&self, visit: Examine<'_>) -> Result<(), StorageFault> {
         self.0.gate.check()?;
-        let prefix = self.0.group.0.to_be_bytes();
-        for family in Family::ALL {
-            let scanned = self.0.rows.scan(family, &prefix, &mut |key, value| {
-                if !key.starts_with(&prefix) {
-                    return ControlFlow::Break(());
-                }
-                if is_logical(family, key) { visit(family, key, value) } else { ControlFlow::Continue(()) }
-            });
-            self.0.gate.pass(scanned)?;
-        }
-        Ok(())
+        let visited =
+            self.0.known().and_then(|known| horizon::each_logical(&*self.0.rows, self.0.group, known, visit));
+        self.0.gate.pass(visited)
     }
 
     fn read<T, E: std::fmt::Display>(
@@ -236,6 +229,22 @@ impl View for StateView {
         Ok(self.policy(tenant, name).cloned())
     }
 
+    fn status(&self, tenant: &TenantId, name: &NamespaceName) -> Result<NamespaceStatus, StorageFault> {
+        Ok(self.0.tables.status(tenant, name).unwrap_or_default())
+    }
+
+    fn tenant(&self, id: &TenantId) -> Result<Option<TenantRecord>, StorageFault> {
+        Ok(self.0.tables.tenant(id).cloned())
+    }
+
+    fn token(&self, id: &str) -> Result<Option<TokenRecord>, StorageFault> {
+        Ok(self.0.tables.token(id).cloned())
+    }
+
+    fn epoch(&self, tenant: &TenantId, scope: &EpochScope) -> Result<Option<EpochRecord>, StorageFault> {
+        Ok(self.0.tables.epoch(tenant, scope).cloned())
+    }
+
     fn operation(&self, key: &OperationKey) -> Result<Option<OperationRecord>, StorageFault> {
         let key = keys::operation(self.0.group, key);
         match self.read(Family::Live, &key, record::decode_operation)? {
@@ -255,11 +264,42 @@ impl View for StateView {
     fn body(&self, key: &OperationKey, birth: Birth) -> Result<Option<Body>, StorageFault> {
         self.read(Family::Body, &keys::body(self.0.group, key, birth), record::decode_body)
     }
+
+    fn capability(&self, tenant: TenantTag, id: &CapabilityId) -> Result<Option<CapabilityRecord>, StorageFault> {
+        self.read(Family::Authority, &keys::capability(self.0.group, tenant, id), record::decode_capability)
+    }
+
+    fn decision(&self, key: &DecisionKey) -> Result<Option<DecisionRecord>, StorageFault> {
+        self.read(Family::Authority, &keys::decision(self.0.group, key), record::decode_decision)
+    }
+
+    fn used(
+        &self,
+        tenant: TenantTag,
+        id: &CapabilityId,
+        key: &OperationKey,
+    ) -> Result<Option<UseRecord>, StorageFault> {
+        self.read(Family::Authority, &keys::used(self.0.group, tenant, id, key), record::decode_use)
+    }
+
+    fn inbox(&self, key: &InboxKey) -> Result<Option<InboxRecord>, StorageFault> {
+        self.read(Family::Authority, &keys::inbox(self.0.group, key), record::decode_inbox)
+    }
+
+    fn refusal(&self, key: &RefusalKey) -> Result<Option<RefusalRecord>, StorageFault> {
+        self.read(Family::Authority, &keys::refusal(self.0.group, key), record::decode_refusal)
+    }
 }
 
-/// Whether a row is part of what nodes compare: the head and the marks follow from the log.
+/// Whether a row is part of what nodes compare, where it is not gone: the rest follows from the log, or from these rows.
 pub(super) fn is_logical(family: Family, key: &[u8]) -> bool {
-    family != Family::Meta || key.get(4).is_some_and(|kind| matches!(kind, 3 | 4))
+    match family {
+        Family::Meta => key.get(4).is_some_and(|kind| {
+            matches!(*kind, keys::NAMESPACE | keys::TOKEN | keys::STATUS | keys::EPOCH | keys::TENANT)
+        }),
+        Family::Index => false,
+        _ => true,
+    }
 }
 
 /// A running sum over rows.
@@ -309,21 +349,57 @@ pub(super) fn each<T, E: std::fmt::Display>(
     decode: impl Fn(&[u8]) -> Result<T, E>,
     visit: &mut dyn FnMut(T),
 ) -> Result<(), StorageFault> {
+    each_row(rows, family, prefix, &mut |key, value| {
+        visit(decode(value).map_err(|error| undecodable(family, key, &error))?);
+        Ok(())
+    })
+}
+
+/// Visits every row whose key starts with `prefix`, to the first error.
+pub(super) fn each_row(
+    rows: &dyn Rows,
+    family: Family,
+    prefix: &[u8],
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), StorageFault>,
+) -> Result<(), StorageFault> {
     let mut failed = None;
     rows.scan(family, prefix, &mut |key, value| {
         if !key.starts_with(prefix) {
             return ControlFlow::Break(());
         }
-        match decode(value) {
-            Ok(record) => visit(record),
-            Err(error) => {
-                failed = Some(undecodable(family, key, &error));
-                return ControlFlow::Break(());
-            }
-        }
-        ControlFlow::Continue(())
+        failed = visit(key, value).err();
+        if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     failed.map_or(Ok(()), Err)
+}
+
+/// Visits every row whose key starts with `prefix`, a piece at a time: `visit` may look up other rows, which a scan may not let.
+pub(super) fn in_pieces(
+    rows: &dyn Rows,
+    family: Family,
+    prefix: &[u8],
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageFault>,
+) -> Result<ControlFlow<()>, StorageFault> {
+    let mut from = prefix.to_vec();
+    loop {
+        let mut piece = Vec::new();
+        rows.scan(family, &from, &mut |key, value| {
+            if !key.starts_with(prefix) {
+                return ControlFlow::Break(());
+            }
+            piece.push((key.to_vec(), value.to_vec()));
+            if piece.len() >= PIECE { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        for (key, value) in &piece {
+            if visit(key, value)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        match piece.pop() {
+            Some((last, _)) if piece.len() + 1 >= PIECE => from = [&last[..], &[0]].concat(),
+            _ => return Ok(ControlFlow::Continue(())),
+        }
+    }
 }
 
 /// A row whose block was sound and whose bytes are not a record: damage in memory, or a newer program's.
