@@ -225,7 +225,7 @@ impl<'v, V: View> Step<'v, V> {
     ) -> Result<(), V::Error> {
         let fenced = is_fenced(&self.view, operation)?;
         let (now, wall) = (self.now(), self.wall());
-        if operation::settle(operation, fenced, policy.on_lapse, now, wall, &mut self.head.grants) {
+        if operation::settle(operation, fenced, policy, now, wall, &mut self.head.grants) {
             self.put(operation)?;
         }
         Ok(())

@@ -29,7 +29,8 @@
 //!
 //! Only then, in the same apply: the inbox row is inserted, a use is consumed, the execution opened, the lease begun. A refusal
 //! at 2–7 leaves the capability unspent and the inbox row absent; it goes on record, see [`crate::refusal`].
-//! A takeover is for the next inline claimant of an inline execution: authority does not pass from one holder to the next.
+//! A takeover is for the next inline claimant of an inline execution: authority does not pass from one holder to the next. An
+//! execution under a capability that lapses is unknown in every namespace.
 //!
 //! A lease granted at `now` ends at `now + lease_ms + 1`; why one more is told where leases are renewed.
 //!
@@ -44,8 +45,8 @@ use crate::epoch;
 use crate::ids::{Attempt, Birth, ContentHash, ExecutionId, OperationKey, effect_key};
 use crate::inbox::{self, Delivery};
 use crate::lease::deadline;
-use crate::namespace::{Attempts, NamespaceRecord, OnLapse};
-use crate::operation::{Execution, ExecutionRecord, GrantRecord, OperationRecord, State};
+use crate::namespace::{Attempts, NamespaceRecord};
+use crate::operation::{Execution, ExecutionRecord, GrantRecord, OperationRecord, State, may_be_taken_over};
 use crate::outcome::{Answer, Grant, Lease, Receipt, Refusal};
 use crate::refusal;
 use crate::register::insert;
@@ -252,7 +253,7 @@ fn same_claim<V: View>(
 
 fn takeover_is_due<V: View>(step: &Step<'_, V>, operation: &OperationRecord, policy: &NamespaceRecord) -> bool {
     let lapsed = operation.execution.as_ref().filter(|execution| execution.lapsed(step.now()));
-    policy.on_lapse == OnLapse::Takeover && lapsed.is_some_and(|execution| execution.capability.is_none())
+    lapsed.is_some_and(|execution| may_be_taken_over(execution, policy))
 }
 
 fn take_over<V: View>(

@@ -5,7 +5,7 @@
 //!                                   v                                                 |
 //! absent --register--> requested --claim--> executing --report--> completed | failed  (terminal)
 //!    \-------------- claim -----------------^  |  |  \-----------> not_applied --claim--> executing (attempt + 1)
-//!                          |                   |  +--lapse------- on_lapse = takeover: executing, ownerless
+//!                          |                   |  +--lapse------- on_lapse = takeover, inline: executing, ownerless
 //!                          +--close--> failed  +--lapse | epoch fence | forced fence | report unknown--> unknown
 //!          not_applied --close--> failed       unknown --evidence | resolve--> completed | failed | not_applied
 //! ```
@@ -33,7 +33,7 @@ use crate::ids::{
     LeaseEpoch, LeaseTime, NamespaceName, OperationId, OperationKey, Resource, Revision, TenantId, WallTime,
 };
 use crate::lease::ROUNDING_MS;
-use crate::namespace::OnLapse;
+use crate::namespace::{Authority, NamespaceRecord, OnLapse};
 
 /// The state of an operation, which is that of its newest execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -387,14 +387,14 @@ pub type Body = Vec<u8>;
 
 /// Brings an operation up to date, before anything else looks at it. First the authority fence: an execution that is `fenced`,
 /// because a register it is bound to was bumped, becomes unknown, under `takeover` too. Then the lapse: a lapsed execution
-/// becomes unknown; under `takeover` it stays executing and ownerless. Either draws an epoch, which fences the owner.
-/// Returns whether anything changed.
+/// becomes unknown; where somebody [may take it over](may_be_taken_over), it stays executing and ownerless. Either draws an
+/// epoch, which fences the owner. Returns whether anything changed.
 ///
 /// The only way in which time and bumps change an operation; the leader's sweep does the same earlier, never otherwise.
 pub(crate) fn settle(
     record: &mut OperationRecord,
     fenced: bool,
-    on_lapse: OnLapse,
+    policy: &NamespaceRecord,
     now: LeaseTime,
     wall: WallTime,
     counter: &mut GrantCounter,
@@ -402,7 +402,7 @@ pub(crate) fn settle(
     let Some(execution) = &mut record.execution else {
         return false;
     };
-    let ends = is_due(execution, fenced, on_lapse, now);
+    let ends = is_due(execution, fenced, policy, now);
     if ends {
         execution.lease_epoch = counter.lease_epoch();
         become_unknown(execution, wall);
@@ -411,9 +411,16 @@ pub(crate) fn settle(
 }
 
 /// Whether settling makes an execution unknown.
-pub(crate) fn is_due(execution: &Execution, fenced: bool, on_lapse: OnLapse, now: LeaseTime) -> bool {
+pub(crate) fn is_due(execution: &Execution, fenced: bool, policy: &NamespaceRecord, now: LeaseTime) -> bool {
     let fenced = fenced && execution.state == State::Executing;
-    fenced || (execution.lapsed(now) && on_lapse == OnLapse::Unknown)
+    fenced || (execution.lapsed(now) && !may_be_taken_over(execution, policy))
+}
+
+/// Whether an execution, once lapsed, waits for the next claimant to take it over: the namespace asks for that, and there may
+/// be such a claimant. Authority does not pass from one holder to the next, so an execution that consumed a capability, or one
+/// where claims now must present one, would wait for ever; its lapse means unknown, as everywhere else.
+pub fn may_be_taken_over(execution: &Execution, policy: &NamespaceRecord) -> bool {
+    policy.on_lapse == OnLapse::Takeover && policy.authority == Authority::Inline && execution.capability.is_none()
 }
 
 /// Marks an execution unknown. The epoch is the caller's business: a lapse draws one, a report does not.

@@ -119,7 +119,7 @@ fn reading<V: View>(
 ) -> Reading {
     let now = view.head().clocks.lease_time;
     let execution = record.execution.as_ref();
-    let ends = execution.is_some_and(|execution| operation::is_due(execution, fenced, policy.on_lapse, now));
+    let ends = execution.is_some_and(|execution| operation::is_due(execution, fenced, &policy, now));
     let state = if ends { State::Unknown } else { record.state() };
     // A lapse under takeover draws an epoch too, when the next claimant comes.
     let current = execution.filter(|execution| !ends && !execution.lapsed(now));
