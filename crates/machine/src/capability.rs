@@ -17,7 +17,8 @@
 //! | 7 | else | issued |
 //!
 //! A decision is identified by (operation, decision id, attempt), for a resource by (namespace, decision id). Issuing is allowed
-//! while an attempt is open: such a capability names that attempt, and dies with it. (DESIGN §2; REQUIREMENTS 61, 62)
+//! while an attempt is open: such a capability names that attempt, and dies with it. One for a resource authorises first
+//! attempts: a later attempt takes a new decision, made after the last one is known. (DESIGN §2; REQUIREMENTS 61, 62)
 //!
 //! | # | presented with a claim: condition | answer |
 //! |---|---|---|
@@ -447,10 +448,11 @@ pub(crate) fn effect_attempt(presented: Option<&CapabilityRecord>, attempt: Atte
     }
 }
 
-/// The attempt that a capability authorises, where it is bound to one.
+/// The attempt that a capability authorises. One for a resource was decided before any attempt was known: it authorises first
+/// attempts only, for a later one needs a decision of its own. (REQUIREMENTS 61)
 pub(crate) fn attempt(presented: Option<&CapabilityRecord>) -> Option<Attempt> {
-    match presented.map(|record| &record.bound) {
-        Some(Bound::Attempt { attempt, .. }) => Some(*attempt),
-        _ => None,
-    }
+    presented.map(|record| match &record.bound {
+        Bound::Attempt { attempt, .. } => *attempt,
+        Bound::Resource { .. } => Attempt(1),
+    })
 }
