@@ -9,7 +9,7 @@
 //!
 //! | # | lease: condition of a candidate | what happens |
 //! |---|---|---|
-//! | 0 | absent, not theirs, not unknown, escalated | passed over; else settle |
+//! | 0 | absent, not theirs, not unknown, escalated, named before | passed over; else settle |
 //! | 1 | leased to the same owner and client | the same item and epoch; deadline := max(old, now + lease_ms + 1) |
 //! | 2 | leased to another, or its epoch is not the one that was seen | passed over |
 //! | 3 | the namespace has granted as many in this minute as it may | passed over |
@@ -44,9 +44,13 @@ const PACE_MS: u64 = 60_000;
 
 pub(crate) fn lease<V: View>(step: &mut Step<'_, V>, command: &ReconcileLease) -> Result<Answer, V::Error> {
     let mut items = Vec::new();
-    for candidate in &command.candidates {
+    for (number, candidate) in command.candidates.iter().enumerate() {
         if items.len() >= RECONCILE_ITEMS_MAX.min(command.limit as usize) {
             break;
+        }
+        // Named twice it would be leased twice, under two epochs, of which only one could be used.
+        if command.candidates[..number].iter().any(|before| before.operation == candidate.operation) {
+            continue;
         }
         if let Some((policy, operation)) = unknown(step, command, candidate)? {
             items.extend(take(step, command, candidate, &policy, operation)?);
