@@ -15,6 +15,8 @@
 //! execution was attempted. Invariants: a row is never removed before its subject; `times` only grows; at most
 //! [`REFUSALS_PER_SUBJECT`] rows for a subject.
 
+use alloc::collections::BTreeMap;
+
 use crate::apply::Step;
 use crate::capability;
 use crate::change::Change;
@@ -191,11 +193,16 @@ pub(crate) fn count_repeated<V: View>(
     step: &mut Step<'_, V>,
     counted: &[CountedRefusal],
 ) -> Result<Answer, V::Error> {
+    let mut sums: BTreeMap<RefusalKey, u32> = BTreeMap::new();
     for CountedRefusal { key, times } in counted {
-        if let Some(mut row) = step.view.refusal(key)? {
-            row.times = row.times.saturating_add(*times);
+        let sum = sums.entry(*key).or_default();
+        *sum = sum.saturating_add(*times);
+    }
+    for (key, times) in sums {
+        if let Some(mut row) = step.view.refusal(&key)? {
+            row.times = row.times.saturating_add(times);
             row.last_at = row.last_at.max(step.wall());
-            step.rows.push(Change::Refusal(*key, row));
+            step.rows.push(Change::Refusal(key, row));
         }
     }
     Ok(Answer::Counted)
