@@ -17,7 +17,8 @@
 //! | 0 | the namespace is absent | `NotFound` |
 //! | 1 | else | each floor: max(what stands, min(what is asked, wall − retention − margin)); `durable`: identity stays |
 //!
-//! Requested, executing, unknown, not_applied and quarantined operations have no horizon.
+//! Requested, executing, unknown, not_applied and quarantined operations have no horizon; of a quarantined one that is terminal
+//! the body goes, and all else stays.
 //!
 //! **No answer and no change depends on what is physically there:** every rule looks through [`Shown`], which hides what is gone.
 //! Floors change in apply only, so a row is gone at the same index on every replica. Bytes go later, or never.
@@ -47,9 +48,10 @@ pub fn is_forgotten(record: &OperationRecord, floors: &Floors) -> bool {
     !record.quarantined && record.terminal_at.is_some_and(|at| at < floors.forget_before)
 }
 
-/// Whether an operation's body is gone under `floors`.
+/// Whether an operation's body is gone under `floors`. Quarantine does not keep it: it may come after the body went, and what
+/// is gone is never shown again.
 pub fn is_compacted(record: &OperationRecord, floors: &Floors) -> bool {
-    !record.quarantined && record.terminal_at.is_some_and(|at| at < floors.compact_before)
+    record.terminal_at.is_some_and(|at| at < floors.compact_before)
 }
 
 /// When an operation may be forgotten, at the earliest; `None` where it has no horizon.
