@@ -37,7 +37,7 @@ impl Trace {
             "issue" => self.issue(who, args)?,
             "issue-bounded" => self.issue_bounded(who, args)?,
             "revoke" => self.revoke(who, args)?,
-            "bump" => bump(who, args)?,
+            "bump" => self.bump(who, args)?,
             "reconcile" => self.reconcile(who, args)?,
             "escalate" | "deescalate" => self.escalate(name == "escalate", who, args)?,
             "fence" => self.fence(who, args)?,
@@ -63,6 +63,7 @@ impl Trace {
         let claim_id = claim_id(args, "id")?;
         self.drawn.push((format!("x-{}", claim_name(&claim_id)), execution_id));
         let capability_id = text(args, "cap").map(|name| self.capability(&name));
+        let epoch = self.binding(&named.caller, args)?;
         Ok(Claim {
             caller: named.caller,
             namespace: named.namespace,
@@ -77,20 +78,20 @@ impl Trace {
             execution_id,
             capability_id,
             message: message(args)?,
-            epoch: binding(args)?,
+            epoch,
             resource: named.resource,
             key_created_at: named.key_created_at,
         })
     }
 
     fn renew(&self, caller: Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
-        let (execution_id, lease_epoch) = (self.execution(args)?, epoch(args)?);
+        let (execution_id, lease_epoch) = self.execution_under(args)?;
         let lease_ms = args.lookup_parse("lease")?.unwrap_or(10_000);
         Ok(Command::Renew(Renew { caller, execution_id, lease_epoch, lease_ms }))
     }
 
     fn report(&self, caller: Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
-        let (execution_id, lease_epoch) = (self.execution(args)?, epoch(args)?);
+        let (execution_id, lease_epoch) = self.execution_under(args)?;
         let outcome = outcome(args)?;
         Ok(Command::Report(Report { caller, execution_id, lease_epoch, outcome, data: data(args)? }))
     }
@@ -102,7 +103,7 @@ impl Trace {
     }
 
     fn resolve(&self, caller: Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
-        let (execution_id, lease_epoch) = (self.execution(args)?, epoch(args)?);
+        let (execution_id, lease_epoch) = self.execution_under(args)?;
         let outcome = outcome(args)?.ok_or("a resolution is definite")?;
         let proof = text(args, "proof").unwrap_or("seen".into());
         Ok(Command::Resolve(Resolve { caller, execution_id, lease_epoch, outcome, data: data(args)?, proof }))
@@ -111,12 +112,13 @@ impl Trace {
     fn issue(&mut self, caller: Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
         let key = row(&caller.tenant, args)?;
         let decision = text(args, "decision").ok_or("no decision given")?;
+        let epoch = self.binding(&caller, args)?;
         Ok(Command::Issue(Issue {
             operation_id: self.operation(&key),
             caller,
             attempt: Attempt(args.lookup_parse("attempt")?.ok_or("no attempt given")?),
             expires_at: WallTime(args.lookup_parse("expires")?.unwrap_or(1_000_000_000)),
-            epoch: binding(args)?,
+            epoch,
             effect_key_attempt: args.lookup_parse("effect")?.map(Attempt),
             capability_id: self.drawn_capability(text(args, "as").unwrap_or(decision.clone())),
             decision_id: DecisionId::new(decision),
@@ -125,13 +127,14 @@ impl Trace {
 
     fn issue_bounded(&mut self, caller: Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
         let decision = text(args, "decision").ok_or("no decision given")?;
+        let epoch = self.binding(&caller, args)?;
         Ok(Command::IssueBounded(IssueBounded {
             caller,
             namespace: NamespaceName::new(text(args, "ns").unwrap_or("plain".into())),
             resource: Resource::new(positional(args, "resource")?),
             expires_at: WallTime(args.lookup_parse("expires")?.unwrap_or(1_000_000_000)),
             max_uses: args.lookup_parse("uses")?.ok_or("no uses given")?,
-            epoch: binding(args)?,
+            epoch,
             capability_id: self.drawn_capability(text(args, "as").unwrap_or(decision.clone())),
             decision_id: DecisionId::new(decision),
         }))
@@ -168,13 +171,13 @@ impl Trace {
     }
 
     fn escalate(&self, escalated: bool, caller: Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
-        let (execution_id, lease_epoch) = (self.execution(args)?, epoch(args)?);
+        let (execution_id, lease_epoch) = self.execution_under(args)?;
         let (reason, proof) = why(args);
         Ok(Command::Escalate(Escalate { caller, execution_id, lease_epoch, escalated, reason, proof }))
     }
 
     fn fence(&self, caller: Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
-        let (execution_id, lease_epoch) = (self.execution(args)?, epoch(args)?);
+        let (execution_id, lease_epoch) = self.execution_under(args)?;
         let (reason, proof) = why(args);
         Ok(Command::ForceFence(ForceFence { caller, execution_id, lease_epoch, reason, proof }))
     }
@@ -225,6 +228,42 @@ impl Trace {
         Ok(found.map_or(nobodys, |(_, id)| *id))
     }
 
+    /// An execution and the epoch that is named with it; `now` is the one that is stored.
+    fn execution_under(&self, args: &mut ArgumentConsumer<'_>) -> Fallible<(ExecutionId, LeaseEpoch)> {
+        let id = self.execution(args)?;
+        let given = text(args, "epoch").ok_or("no epoch given")?;
+        if given != "now" {
+            return Ok((id, LeaseEpoch(given.parse()?)));
+        }
+        let row = self.memory.executions.iter().find(|((_, known), _)| *known == id).ok_or("no such execution")?;
+        let newest = self.memory.operations.get(&row.1.operation).and_then(|found| found.execution.as_ref());
+        Ok((id, newest.ok_or("nobody was elected")?.lease_epoch))
+    }
+
+    /// A value of a register; `now` is the one that it stands at.
+    fn value(&self, caller: &Caller, scope: &EpochScope, given: &str) -> Fallible<AuthorityEpoch> {
+        if given != "now" {
+            return Ok(AuthorityEpoch(given.parse()?));
+        }
+        let row = self.memory.epochs.get(&(caller.tenant.clone(), scope.clone()));
+        Ok(row.map_or(AuthorityEpoch(0), |row| row.value))
+    }
+
+    /// A register and a value of it: `scope@value`.
+    fn binding(&self, caller: &Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Option<Binding>> {
+        let Some(given) = text(args, "epoch") else { return Ok(None) };
+        let (scope, value) = given.split_once('@').ok_or("a binding is scope@value")?;
+        let scope = EpochScope::new(scope);
+        Ok(Some(Binding { value: self.value(caller, &scope, value)?, scope }))
+    }
+
+    fn bump(&self, caller: Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
+        let scope = EpochScope::new(positional(args, "scope")?);
+        let given = text(args, "expected").ok_or("no value expected")?;
+        let expected = self.value(&caller, &scope, &given)?;
+        Ok(Command::BumpEpoch(BumpEpoch { caller, scope, expected }))
+    }
+
     /// The capability that was issued under a name; any other name is an id that nobody drew.
     pub(super) fn capability(&self, name: &str) -> CapabilityId {
         let issued = |id: &CapabilityId| self.memory.capabilities.keys().any(|(_, known)| known == id);
@@ -263,12 +302,6 @@ fn register(caller: Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command
         namespace,
         caller,
     }))
-}
-
-fn bump(caller: Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
-    let scope = EpochScope::new(positional(args, "scope")?);
-    let expected = AuthorityEpoch(args.lookup_parse("expected")?.ok_or("no value expected")?);
-    Ok(Command::BumpEpoch(BumpEpoch { caller, scope, expected }))
 }
 
 fn floors(who: &Caller, args: &mut ArgumentConsumer<'_>) -> Fallible<Command> {
@@ -375,17 +408,6 @@ pub(super) fn positional(args: &mut ArgumentConsumer<'_>, what: &str) -> Fallibl
 
 fn why(args: &mut ArgumentConsumer<'_>) -> (String, Option<String>) {
     (text(args, "reason").unwrap_or("because".into()), text(args, "proof"))
-}
-
-fn epoch(args: &mut ArgumentConsumer<'_>) -> Fallible<LeaseEpoch> {
-    Ok(LeaseEpoch(args.lookup_parse("epoch")?.ok_or("no epoch given")?))
-}
-
-/// A register and a value of it: `scope@value`.
-fn binding(args: &mut ArgumentConsumer<'_>) -> Fallible<Option<Binding>> {
-    let Some(given) = text(args, "epoch") else { return Ok(None) };
-    let (scope, value) = given.split_once('@').ok_or("a binding is scope@value")?;
-    Ok(Some(Binding { scope: EpochScope::new(scope), value: AuthorityEpoch(value.parse()?) }))
 }
 
 /// A delivery: `consumer/id`.
