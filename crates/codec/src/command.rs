@@ -9,15 +9,18 @@
 //! | tag | command | reserved |
 //! |---|---|---|
 //! | 1–9 | claim, renew, report, evidence, resolve, lapse, advance wall, bootstrap, tick | |
-//! | 10–19 | | capability issue 10, capability revoke 11, register 12, authority epoch bump 13, reconcile lease 14, escalate 15, de-escalate 16, forced fence 17, quarantine 18, release 19 |
-//! | 20–28 | | supersede 20, close 21, floors 22, namespace put 23, token put 24, token revoke 25, refusal evidence 26, restore 27, restore window 28 |
+//! | 10–18 | issue, revoke, register, bump, reconcile lease, escalate, issue bounded, forced fence, repair | |
+//! | 19–26 | settle, raise floors, put namespace, put tenant, create token, revoke token, count refusals | 26 |
+//! | 27–28 | | restore 27, restore window 28 |
 //!
 //! Logs hold these bytes for as long as they are kept: a version or tag never changes meaning.
 
 use bytes::Bytes;
 use hapax_machine::clock::Stamp;
 use hapax_machine::command::{
-    AdvanceWall, Bootstrap, Caller, Claim, Command, Envelope, Evidence, Lapse, Renew, Report, Resolve, ResultData,
+    AdvanceWall, Bootstrap, BumpEpoch, Caller, Candidate, Claim, Command, CountedRefusal, CreateToken, Envelope,
+    Escalate, Evidence, Expected, ForceFence, Issue, IssueBounded, Lapse, PutNamespace, PutTenant, RaiseFloors,
+    ReconcileLease, Register, Renew, Repair, RepairKind, Report, Resolve, ResultData, Revoke, RevokeToken,
 };
 use hapax_machine::ids::RuleVersion;
 
@@ -157,6 +160,22 @@ const LAPSE: u8 = 6;
 const ADVANCE_WALL: u8 = 7;
 const BOOTSTRAP: u8 = 8;
 const TICK: u8 = 9;
+const ISSUE: u8 = 10;
+const REVOKE: u8 = 11;
+const REGISTER: u8 = 12;
+const BUMP: u8 = 13;
+const RECONCILE_LEASE: u8 = 14;
+const ESCALATE: u8 = 15;
+const ISSUE_BOUNDED: u8 = 16;
+const FORCE_FENCE: u8 = 17;
+const REPAIR: u8 = 18;
+const SETTLE: u8 = 19;
+const RAISE_FLOORS: u8 = 20;
+const PUT_NAMESPACE: u8 = 21;
+const PUT_TENANT: u8 = 22;
+const CREATE_TOKEN: u8 = 23;
+const REVOKE_TOKEN: u8 = 24;
+const COUNT_REFUSALS: u8 = 25;
 
 impl Wire for Command {
     fn put(&self, out: &mut Vec<u8>) {
@@ -170,6 +189,25 @@ impl Wire for Command {
             Self::AdvanceWall(command) => tagged(out, ADVANCE_WALL, command),
             Self::Bootstrap(command) => tagged(out, BOOTSTRAP, command),
             Self::Tick => out.push(TICK),
+            Self::Issue(command) => tagged(out, ISSUE, command),
+            Self::Revoke(command) => tagged(out, REVOKE, command),
+            Self::Register(command) => tagged(out, REGISTER, command),
+            Self::BumpEpoch(command) => tagged(out, BUMP, command),
+            Self::ReconcileLease(command) => tagged(out, RECONCILE_LEASE, command),
+            Self::Escalate(command) => tagged(out, ESCALATE, command),
+            Self::IssueBounded(command) => tagged(out, ISSUE_BOUNDED, command),
+            Self::ForceFence(command) => tagged(out, FORCE_FENCE, command),
+            Self::Repair(command) => tagged(out, REPAIR, command),
+            Self::Settle(key) => tagged(out, SETTLE, key),
+            Self::RaiseFloors(command) => tagged(out, RAISE_FLOORS, command),
+            Self::PutNamespace(command) => tagged(out, PUT_NAMESPACE, command),
+            Self::PutTenant(command) => tagged(out, PUT_TENANT, command),
+            Self::CreateToken(command) => tagged(out, CREATE_TOKEN, command),
+            Self::RevokeToken(command) => tagged(out, REVOKE_TOKEN, command),
+            Self::CountRefusals(counted) => {
+                out.push(COUNT_REFUSALS);
+                put_list(out, counted);
+            }
         }
     }
 
@@ -184,6 +222,22 @@ impl Wire for Command {
             ADVANCE_WALL => Self::AdvanceWall(Wire::get(from)?),
             BOOTSTRAP => Self::Bootstrap(Wire::get(from)?),
             TICK => Self::Tick,
+            ISSUE => Self::Issue(Wire::get(from)?),
+            REVOKE => Self::Revoke(Wire::get(from)?),
+            REGISTER => Self::Register(Wire::get(from)?),
+            BUMP => Self::BumpEpoch(Wire::get(from)?),
+            RECONCILE_LEASE => Self::ReconcileLease(Wire::get(from)?),
+            ESCALATE => Self::Escalate(Wire::get(from)?),
+            ISSUE_BOUNDED => Self::IssueBounded(Wire::get(from)?),
+            FORCE_FENCE => Self::ForceFence(Wire::get(from)?),
+            REPAIR => Self::Repair(Wire::get(from)?),
+            SETTLE => Self::Settle(Wire::get(from)?),
+            RAISE_FLOORS => Self::RaiseFloors(Wire::get(from)?),
+            PUT_NAMESPACE => Self::PutNamespace(Wire::get(from)?),
+            PUT_TENANT => Self::PutTenant(Wire::get(from)?),
+            CREATE_TOKEN => Self::CreateToken(Wire::get(from)?),
+            REVOKE_TOKEN => Self::RevokeToken(Wire::get(from)?),
+            COUNT_REFUSALS => Self::CountRefusals(get_list(from)?),
             tag => return Err(Error::Tag { what: "command", tag }),
         })
     }
@@ -200,6 +254,115 @@ fields!(Evidence: caller, execution_id, claim_id, outcome, data, proof);
 fields!(Resolve: caller, execution_id, lease_epoch, outcome, data, proof);
 fields!(Lapse: operation, lease_epoch, deadline);
 fields!(AdvanceWall: target, by_operator);
+fields!(
+    Register: caller,
+    namespace,
+    internal_key,
+    slot,
+    digest,
+    correlation_id,
+    resource,
+    key_created_at
+);
+fields!(
+    Issue: caller,
+    operation_id,
+    decision_id,
+    attempt,
+    expires_at,
+    epoch,
+    effect_key_attempt,
+    capability_id
+);
+fields!(
+    IssueBounded: caller,
+    namespace,
+    resource,
+    decision_id,
+    expires_at,
+    max_uses,
+    epoch,
+    capability_id
+);
+fields!(Revoke: caller, capability_id, reason);
+fields!(BumpEpoch: caller, scope, expected);
+fields!(Candidate: operation, birth, lease_epoch);
+fields!(Escalate: caller, execution_id, lease_epoch, escalated, reason, proof);
+fields!(ForceFence: caller, execution_id, lease_epoch, reason, proof);
+fields!(Repair: caller, operation_id, kind, expected, reason, proof);
+fields!(RaiseFloors: tenant, namespace, floors);
+fields!(CountedRefusal: key, times);
+fields!(PutNamespace: caller, record, expected);
+fields!(PutTenant: caller, record, expected);
+fields!(CreateToken: caller, record);
+fields!(RevokeToken: caller, id);
+
+impl Wire for ReconcileLease {
+    fn put(&self, out: &mut Vec<u8>) {
+        let Self { caller, owner, lease_ms, limit, candidates } = self;
+        caller.put(out);
+        owner.put(out);
+        lease_ms.put(out);
+        limit.put(out);
+        put_list(out, candidates);
+    }
+
+    fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
+        Ok(Self {
+            caller: Wire::get(from)?,
+            owner: Wire::get(from)?,
+            lease_ms: Wire::get(from)?,
+            limit: Wire::get(from)?,
+            candidates: get_list(from)?,
+        })
+    }
+}
+
+const QUARANTINE: u8 = 1;
+const RELEASE: u8 = 2;
+const SUPERSEDE: u8 = 3;
+const CLOSE: u8 = 4;
+
+impl Wire for RepairKind {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Quarantine => out.push(QUARANTINE),
+            Self::Release => out.push(RELEASE),
+            Self::Supersede(by) => tagged(out, SUPERSEDE, by),
+            Self::Close => out.push(CLOSE),
+        }
+    }
+
+    fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
+        Ok(match from.u8()? {
+            QUARANTINE => Self::Quarantine,
+            RELEASE => Self::Release,
+            SUPERSEDE => Self::Supersede(Wire::get(from)?),
+            CLOSE => Self::Close,
+            tag => return Err(Error::Tag { what: "repair", tag }),
+        })
+    }
+}
+
+const ABSENT: u8 = 1;
+const VERSIONED: u8 = 2;
+
+impl Wire for Expected {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Absent => out.push(ABSENT),
+            Self::Version(version) => tagged(out, VERSIONED, version),
+        }
+    }
+
+    fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
+        Ok(match from.u8()? {
+            ABSENT => Self::Absent,
+            VERSIONED => Self::Version(Wire::get(from)?),
+            tag => return Err(Error::Tag { what: "expected version", tag }),
+        })
+    }
+}
 
 impl Wire for Caller {
     fn put(&self, out: &mut Vec<u8>) {
@@ -228,8 +391,24 @@ impl Wire for Claim {
             attempt,
             correlation_id,
             execution_id,
+            capability_id,
+            message,
+            epoch,
+            resource,
+            key_created_at,
         } = self;
-        put_flags(out, [attempt.is_some(), correlation_id.is_some()]);
+        put_flags(
+            out,
+            [
+                attempt.is_some(),
+                correlation_id.is_some(),
+                capability_id.is_some(),
+                message.is_some(),
+                epoch.is_some(),
+                resource.is_some(),
+                key_created_at.is_some(),
+            ],
+        );
         caller.put(out);
         namespace.put(out);
         internal_key.put(out);
@@ -241,10 +420,16 @@ impl Wire for Claim {
         put_some(out, attempt.as_ref());
         put_some(out, correlation_id.as_ref());
         execution_id.put(out);
+        put_some(out, capability_id.as_ref());
+        put_some(out, message.as_ref());
+        put_some(out, epoch.as_ref());
+        put_some(out, resource.as_ref());
+        put_some(out, key_created_at.as_ref());
     }
 
     fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
-        let [attempt, correlation_id] = from.flags("claim")?;
+        let [attempt, correlation_id, capability_id, message, epoch, resource, key_created_at] =
+            from.flags("claim")?;
         Ok(Self {
             caller: Wire::get(from)?,
             namespace: Wire::get(from)?,
@@ -257,6 +442,11 @@ impl Wire for Claim {
             attempt: from.get_if(attempt)?,
             correlation_id: from.get_if(correlation_id)?,
             execution_id: Wire::get(from)?,
+            capability_id: from.get_if(capability_id)?,
+            message: from.get_if(message)?,
+            epoch: from.get_if(epoch)?,
+            resource: from.get_if(resource)?,
+            key_created_at: from.get_if(key_created_at)?,
         })
     }
 }
@@ -302,15 +492,17 @@ impl Wire for ResultData {
 
 impl Wire for Bootstrap {
     fn put(&self, out: &mut Vec<u8>) {
-        let Self { cluster_id, wall_ms, namespaces, tokens } = self;
+        let Self { cluster_id, wall_ms, namespaces, tokens, tenants } = self;
         cluster_id.put(out);
         wall_ms.put(out);
         put_list(out, namespaces);
         put_list(out, tokens);
+        put_list(out, tenants);
     }
 
     fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
         let (cluster_id, wall_ms) = (Wire::get(from)?, Wire::get(from)?);
-        Ok(Self { cluster_id, wall_ms, namespaces: get_list(from)?, tokens: get_list(from)? })
+        let (namespaces, tokens, tenants) = (get_list(from)?, get_list(from)?, get_list(from)?);
+        Ok(Self { cluster_id, wall_ms, namespaces, tokens, tenants })
     }
 }

@@ -7,10 +7,10 @@
 //! ```
 
 use hapax_machine::ids::Attempt;
-use hapax_machine::outcome::{Answer, Grant, Lease, Outcome, Receipt, Refusal, Refused, Standing};
+use hapax_machine::outcome::{Answer, Grant, Lease, Outcome, Receipt, ReconcileItem, Refusal, Refused, Standing};
 
 use crate::value::fields;
-use crate::wire::{Error, LIST_MAX, Reader, Wire, put_flags, put_sized, put_some, put_varint};
+use crate::wire::{Error, LIST_MAX, Reader, Wire, get_list, put_flags, put_list, put_sized, put_some, put_varint};
 
 /// The version byte at the head of every outcome and list of outcomes.
 pub const VERSION: u8 = 1;
@@ -72,6 +72,16 @@ const BOOTSTRAPPED: u8 = 8;
 const TICKED: u8 = 9;
 const REFUSED: u8 = 10;
 const TOO_LATE: u8 = 11;
+const REGISTERED: u8 = 12;
+const CAPABILITY: u8 = 13;
+const DUPLICATE_DELIVERY: u8 = 14;
+const EPOCH: u8 = 15;
+const RECONCILING: u8 = 16;
+const FLOORS: u8 = 17;
+const COUNTED: u8 = 18;
+const NAMESPACE: u8 = 19;
+const TENANT: u8 = 20;
+const TOKEN: u8 = 21;
 
 impl Wire for Answer {
     fn put(&self, out: &mut Vec<u8>) {
@@ -87,6 +97,25 @@ impl Wire for Answer {
             Self::Ticked => out.push(TICKED),
             Self::Refused(refused) => tagged(out, REFUSED, refused),
             Self::TooLate => out.push(TOO_LATE),
+            Self::Registered { standing, created } => {
+                tagged(out, REGISTERED, standing);
+                created.put(out);
+            }
+            Self::Capability { record, created } => {
+                tagged(out, CAPABILITY, &**record);
+                created.put(out);
+            }
+            Self::DuplicateDelivery(standing) => tagged(out, DUPLICATE_DELIVERY, standing),
+            Self::Epoch(value) => tagged(out, EPOCH, value),
+            Self::Reconciling(items) => {
+                out.push(RECONCILING);
+                put_list(out, items);
+            }
+            Self::Floors(floors) => tagged(out, FLOORS, floors),
+            Self::Counted => out.push(COUNTED),
+            Self::Namespace(record) => tagged(out, NAMESPACE, &**record),
+            Self::Tenant(record) => tagged(out, TENANT, &**record),
+            Self::Token(record) => tagged(out, TOKEN, &**record),
         }
     }
 
@@ -103,6 +132,16 @@ impl Wire for Answer {
             TICKED => Self::Ticked,
             REFUSED => Self::Refused(Wire::get(from)?),
             TOO_LATE => Self::TooLate,
+            REGISTERED => Self::Registered { standing: Wire::get(from)?, created: Wire::get(from)? },
+            CAPABILITY => Self::Capability { record: Box::new(Wire::get(from)?), created: Wire::get(from)? },
+            DUPLICATE_DELIVERY => Self::DuplicateDelivery(Wire::get(from)?),
+            EPOCH => Self::Epoch(Wire::get(from)?),
+            RECONCILING => Self::Reconciling(get_list(from)?),
+            FLOORS => Self::Floors(Wire::get(from)?),
+            COUNTED => Self::Counted,
+            NAMESPACE => Self::Namespace(Box::new(Wire::get(from)?)),
+            TENANT => Self::Tenant(Box::new(Wire::get(from)?)),
+            TOKEN => Self::Token(Box::new(Wire::get(from)?)),
             tag => return Err(Error::Tag { what: "answer", tag }),
         })
     }
@@ -114,6 +153,16 @@ fn tagged<T: Wire>(out: &mut Vec<u8>, tag: u8, answer: &T) {
 }
 
 fields!(Lease: lease_epoch, remaining_ms);
+fields!(
+    ReconcileItem: operation_id,
+    execution_id,
+    attempt,
+    namespace,
+    effect_key,
+    correlation_id,
+    unknown_since,
+    lease
+);
 fields!(Grant: operation_id, execution_id, attempt, claim_id, lease, effect_key);
 fields!(Receipt: standing, outcome, result);
 fields!(Standing: operation_id, execution_id, attempt, state, lease_remaining_ms, namespace, conflict_style);
@@ -137,25 +186,15 @@ impl Wire for Refused {
     }
 }
 
-/// Tags 1–12; the refusals of capabilities, messages, authority epochs, attempts and floors come after them.
+/// Also stored, in rows of refusals: tags never change meaning.
 impl Wire for Refusal {
     fn put(&self, out: &mut Vec<u8>) {
-        out.push(match self {
-            Self::NotFound => 1,
-            Self::ClaimIdReused => 2,
-            Self::LeaseLost => 3,
-            Self::LeaseStaleEpoch => 4,
-            Self::KeyDigestMismatch => 5,
-            Self::OperationQuarantined => 6,
-            Self::OperationExecuting => 7,
-            Self::OutcomeUnknown => 8,
-            Self::AttemptMismatch { .. } => 9,
-            Self::OutcomeConflict => 10,
-            Self::WallStep => 11,
-            Self::AlreadyBootstrapped => 12,
-        });
-        if let Self::AttemptMismatch { due } = self {
-            due.put(out);
+        out.push(tag(*self));
+        match self {
+            Self::AttemptMismatch { due } => due.put(out),
+            Self::RegisterStands { value } => value.put(out),
+            Self::OperationState { state } => state.put(out),
+            _ => {}
         }
     }
 
@@ -173,7 +212,64 @@ impl Wire for Refusal {
             10 => Self::OutcomeConflict,
             11 => Self::WallStep,
             12 => Self::AlreadyBootstrapped,
+            13 => Self::DeliveryMismatch,
+            14 => Self::CapabilityAlreadyConsumed,
+            15 => Self::CapabilityRevoked,
+            16 => Self::CapabilityExpired,
+            17 => Self::CapabilityInvalid,
+            18 => Self::CapabilityBindingMismatch,
+            19 => Self::CapabilityRequired,
+            20 => Self::EpochStale,
+            21 => Self::EpochUnknown,
+            22 => Self::RegisterStands { value: Wire::get(from)? },
+            23 => Self::OperationCompleted,
+            24 => Self::OperationFailed,
+            25 => Self::OperationState { state: Wire::get(from)? },
+            26 => Self::KeyRetentionElapsed,
+            27 => Self::KeyCreationTime,
+            28 => Self::DecisionReused,
+            29 => Self::QuotaExceeded,
+            30 => Self::PolicyFixed,
+            31 => Self::VersionMismatch,
+            32 => Self::NotYours,
             tag => return Err(Error::Tag { what: "refusal", tag }),
         })
+    }
+}
+
+fn tag(refusal: Refusal) -> u8 {
+    match refusal {
+        Refusal::NotFound => 1,
+        Refusal::ClaimIdReused => 2,
+        Refusal::LeaseLost => 3,
+        Refusal::LeaseStaleEpoch => 4,
+        Refusal::KeyDigestMismatch => 5,
+        Refusal::OperationQuarantined => 6,
+        Refusal::OperationExecuting => 7,
+        Refusal::OutcomeUnknown => 8,
+        Refusal::AttemptMismatch { .. } => 9,
+        Refusal::OutcomeConflict => 10,
+        Refusal::WallStep => 11,
+        Refusal::AlreadyBootstrapped => 12,
+        Refusal::DeliveryMismatch => 13,
+        Refusal::CapabilityAlreadyConsumed => 14,
+        Refusal::CapabilityRevoked => 15,
+        Refusal::CapabilityExpired => 16,
+        Refusal::CapabilityInvalid => 17,
+        Refusal::CapabilityBindingMismatch => 18,
+        Refusal::CapabilityRequired => 19,
+        Refusal::EpochStale => 20,
+        Refusal::EpochUnknown => 21,
+        Refusal::RegisterStands { .. } => 22,
+        Refusal::OperationCompleted => 23,
+        Refusal::OperationFailed => 24,
+        Refusal::OperationState { .. } => 25,
+        Refusal::KeyRetentionElapsed => 26,
+        Refusal::KeyCreationTime => 27,
+        Refusal::DecisionReused => 28,
+        Refusal::QuotaExceeded => 29,
+        Refusal::PolicyFixed => 30,
+        Refusal::VersionMismatch => 31,
+        Refusal::NotYours => 32,
     }
 }

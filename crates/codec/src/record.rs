@@ -6,28 +6,40 @@
 //! | operation, execution | see [`operation`] |
 //! | grant | execution, client, request hash, lease epoch |
 //! | body | the bytes themselves |
-//! | evidence | flags, source, client, execution, claim id?, lease epoch?, outcome, external id?, reason?, proof?, met, at, revision |
-//! | namespace | tenant, name, scope, on_lapse, attempts, conflict style, transport fields, partitions |
-//! | token | flags, id, secret hash, tenant, client, namespaces, roles, expiry? |
+//! | evidence | flags, source, client, execution?, claim id?, lease epoch?, outcome?, external id?, reason?, proof?, met, at, revision, link |
+//! | capability, decision, use, inbox, refusal | see [`authority`] |
+//! | namespace | tenant, name, scope, on_lapse, attempts, conflict style, transport fields, partitions, authority, retention, reconcile pace, quota, version |
+//! | status | floors, open, unknown, pace |
+//! | tenant | id, system, disabled, rate?, version |
+//! | token | flags, id, secret hash, tenant, client, namespaces, roles, expiry?, created, revoked? |
+//! | epoch | tenant, scope, value, client, at |
+//! | events | see [`events`] |
 //! | head | cluster id, incarnation, clocks (term, lead_ms, lease time, wall), grant counter, state hash |
 //! | applied | flag, log id? (term, node, index), membership |
 //!
-//! Kinds of rows to come (capability, inbox message, authority epoch, floors, event) get records of their own; room for a new
-//! field in a row that exists is a new version of it.
+//! Room for a new field in a row that exists is a new version of it.
 
+use hapax_machine::capability::{CapabilityRecord, DecisionRecord, UseRecord};
 use hapax_machine::change::Head;
 use hapax_machine::clock::Clocks;
+use hapax_machine::epoch::EpochRecord;
 use hapax_machine::evidence::EvidenceRecord;
 use hapax_machine::grant::GrantCounter;
-use hapax_machine::namespace::NamespaceRecord;
+use hapax_machine::inbox::InboxRecord;
+use hapax_machine::namespace::{NamespaceRecord, NamespaceStatus, Pace, Quota, Retention};
 use hapax_machine::operation::{Body, ExecutionRecord, GrantRecord, OperationRecord};
-use hapax_machine::tenant::TokenRecord;
+use hapax_machine::refusal::RefusalRecord;
+use hapax_machine::tenant::{TenantRecord, TokenRecord};
 
 use crate::log::LogId;
 use crate::value::fields;
 use crate::wire::{Error, Reader, Wire, get_list, put_flags, put_list, put_sized, put_some};
 
+mod authority;
+mod events;
 mod operation;
+
+pub use events::{decode_events, encode_events};
 
 /// The version byte at the head of every row.
 pub const VERSION: u8 = 1;
@@ -75,6 +87,22 @@ rows! {
     encode_namespace, decode_namespace: NamespaceRecord, "namespace row";
     /// Appends a token's row to `out`.
     encode_token, decode_token: TokenRecord, "token row";
+    /// Appends the row of a namespace's status to `out`.
+    encode_status, decode_status: NamespaceStatus, "status row";
+    /// Appends a tenant's row to `out`.
+    encode_tenant, decode_tenant: TenantRecord, "tenant row";
+    /// Appends the row of a register of authority to `out`.
+    encode_epoch, decode_epoch: EpochRecord, "epoch row";
+    /// Appends a capability's row to `out`.
+    encode_capability, decode_capability: CapabilityRecord, "capability row";
+    /// Appends a decision's row to `out`.
+    encode_decision, decode_decision: DecisionRecord, "decision row";
+    /// Appends the row of a capability's use to `out`.
+    encode_use, decode_use: UseRecord, "use row";
+    /// Appends the row of an accepted delivery to `out`.
+    encode_inbox, decode_inbox: InboxRecord, "inbox row";
+    /// Appends a refusal's row to `out`.
+    encode_refusal, decode_refusal: RefusalRecord, "refusal row";
     /// Appends the head's row to `out`.
     encode_head, decode_head: Head, "head row";
     /// Appends the row of what was applied to `out`.
@@ -99,6 +127,12 @@ fields!(GrantRecord: execution, client, request_hash, lease_epoch);
 fields!(Clocks: term, lead_ms, lease_time, wall);
 fields!(Head: cluster_id, incarnation, clocks, grants, state_hash);
 fields!(LogId: term, node, index);
+fields!(TenantRecord: id, system, disabled, requests_per_second, version);
+fields!(EpochRecord: tenant, scope, value, client, at);
+fields!(NamespaceStatus: floors, open, unknown, pace);
+fields!(Pace: since, granted);
+fields!(Retention: body_ms, identity_ms, expired_keys);
+fields!(Quota: open_operations, requests_per_second, key_claims_per_second);
 
 impl Wire for GrantCounter {
     fn put(&self, out: &mut Vec<u8>) {
@@ -121,7 +155,21 @@ impl Wire for Applied {
 
 impl Wire for NamespaceRecord {
     fn put(&self, out: &mut Vec<u8>) {
-        let Self { tenant, name, scope, on_lapse, attempts, conflict_style, transport_fields, partitions } = self;
+        let Self {
+            tenant,
+            name,
+            scope,
+            on_lapse,
+            attempts,
+            conflict_style,
+            transport_fields,
+            partitions,
+            authority,
+            retention,
+            reconcile_per_minute,
+            quota,
+            version,
+        } = self;
         tenant.put(out);
         name.put(out);
         scope.put(out);
@@ -130,6 +178,11 @@ impl Wire for NamespaceRecord {
         conflict_style.put(out);
         put_list(out, transport_fields);
         partitions.put(out);
+        authority.put(out);
+        retention.put(out);
+        reconcile_per_minute.put(out);
+        quota.put(out);
+        version.put(out);
     }
 
     fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
@@ -142,14 +195,19 @@ impl Wire for NamespaceRecord {
             conflict_style: Wire::get(from)?,
             transport_fields: get_list(from)?,
             partitions: Wire::get(from)?,
+            authority: Wire::get(from)?,
+            retention: Wire::get(from)?,
+            reconcile_per_minute: Wire::get(from)?,
+            quota: Wire::get(from)?,
+            version: Wire::get(from)?,
         })
     }
 }
 
 impl Wire for TokenRecord {
     fn put(&self, out: &mut Vec<u8>) {
-        let Self { id, secret_hash, tenant, client, namespaces, roles, expires_at_ms } = self;
-        put_flags(out, [expires_at_ms.is_some()]);
+        let Self { id, secret_hash, tenant, client, namespaces, roles, expires_at_ms, created_at, revoked_at } = self;
+        put_flags(out, [expires_at_ms.is_some(), revoked_at.is_some()]);
         id.put(out);
         secret_hash.put(out);
         tenant.put(out);
@@ -157,10 +215,12 @@ impl Wire for TokenRecord {
         put_list(out, namespaces);
         roles.put(out);
         put_some(out, expires_at_ms.as_ref());
+        created_at.put(out);
+        put_some(out, revoked_at.as_ref());
     }
 
     fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
-        let [expires_at_ms] = from.flags("token")?;
+        let [expires_at_ms, revoked_at] = from.flags("token")?;
         Ok(Self {
             id: Wire::get(from)?,
             secret_hash: Wire::get(from)?,
@@ -169,6 +229,8 @@ impl Wire for TokenRecord {
             namespaces: get_list(from)?,
             roles: Wire::get(from)?,
             expires_at_ms: from.get_if(expires_at_ms)?,
+            created_at: Wire::get(from)?,
+            revoked_at: from.get_if(revoked_at)?,
         })
     }
 }
@@ -188,40 +250,51 @@ impl Wire for EvidenceRecord {
             met,
             at,
             revision,
+            chain,
         } = self;
         put_flags(
             out,
-            [claim_id.is_some(), lease_epoch.is_some(), external_id.is_some(), reason.is_some(), proof.is_some()],
+            [
+                claim_id.is_some(),
+                lease_epoch.is_some(),
+                external_id.is_some(),
+                reason.is_some(),
+                proof.is_some(),
+                execution.is_some(),
+                outcome.is_some(),
+            ],
         );
         source.put(out);
         client.put(out);
-        execution.put(out);
+        put_some(out, execution.as_ref());
         put_some(out, claim_id.as_ref());
         put_some(out, lease_epoch.as_ref());
-        outcome.put(out);
+        put_some(out, outcome.as_ref());
         put_some(out, external_id.as_ref());
         put_some(out, reason.as_ref());
         put_some(out, proof.as_ref());
         met.put(out);
         at.put(out);
         revision.put(out);
+        chain.put(out);
     }
 
     fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
-        let [claim_id, lease_epoch, external_id, reason, proof] = from.flags("evidence")?;
+        let [claim_id, lease_epoch, external_id, reason, proof, execution, outcome] = from.flags("evidence")?;
         Ok(Self {
             source: Wire::get(from)?,
             client: Wire::get(from)?,
-            execution: Wire::get(from)?,
+            execution: from.get_if(execution)?,
             claim_id: from.get_if(claim_id)?,
             lease_epoch: from.get_if(lease_epoch)?,
-            outcome: Wire::get(from)?,
+            outcome: from.get_if(outcome)?,
             external_id: from.get_if(external_id)?,
             reason: from.get_if(reason)?,
             proof: from.get_if(proof)?,
             met: Wire::get(from)?,
             at: Wire::get(from)?,
             revision: Wire::get(from)?,
+            chain: Wire::get(from)?,
         })
     }
 }

@@ -2,23 +2,53 @@
 //! Epochs are written as their distance from the operation's birth, later times as their distance from the first one.
 //!
 //! ```text
-//! operation = flags, slot, [hash, where it is not the internal key's first 20 bytes], birth, internal key, tenant,
+//! operation = flags, [more flags], slot, [hash, where it is not the internal key's first 20 bytes], birth, internal key, tenant,
 //!             namespace, digest, correlation id?, created, updated - created, modified, terminal - created?, grants,
-//!             evidence, said?, execution
-//! execution = flags, id, attempt, state, owner, client, claim id, request hash, epoch - birth, deadline,
-//!             (report epoch - epoch, content)?, unknown since?, outcome?
+//!             evidence, said?, resource?, link?, refusals?, capabilities?, key created?, superseded by?, supersedes?, closed?,
+//!             execution?
+//! execution = flags, [more flags], id, attempt, state, owner, client, claim id, request hash, opened - created, epoch - birth,
+//!             deadline, (report epoch - epoch, content)?, unknown since?, outcome?, capability?, bindings?, effect attempt?,
+//!             reconciler?, escalated?
 //! outcome   = flags, outcome, status code?, schema version?, result reference?, result digest?, external id?, reason?, at
 //! ```
 //!
-//! Flags of an operation, from the lowest: hash, correlation id, terminal, quarantined, said. Reserved, for fields to come:
-//! 5 superseded by another, 6 closed, 7 a second flag byte (there: bound to authority epochs).
-//! Flags of an execution: renewed, sole holder, report, unknown since, outcome. Reserved: 5 reconciling or escalated, 6 opened by a
-//! capability, 7 a second flag byte.
+//! Flags of an operation, from the lowest: hash, correlation id, terminal, quarantined, said, execution, resource, more flags. More: link,
+//! refusals, capabilities, key created, superseded by, supersedes, closed.
+//! Flags of an execution: renewed, sole holder, report, unknown since, outcome, capability, more flags. More: bindings, effect attempt,
+//! reconciler, escalated. A past execution's row knows no creation: there `opened` stands alone.
+//! More flags are there exactly where one of them is set, and a number that may be absent is absent where it is 0.
 
-use hapax_machine::ids::{Birth, InternalKey, LeaseEpoch, OperationId, WallTime};
-use hapax_machine::operation::{AcceptedReport, Execution, ExecutionRecord, OperationRecord, OutcomeRecord};
+use hapax_machine::ids::{Attempt, Birth, InternalKey, LeaseEpoch, OperationId, WallTime};
+use hapax_machine::operation::{
+    AcceptedReport, Closed, Execution, ExecutionRecord, OperationRecord, OutcomeRecord, Reconciler,
+};
 
-use crate::wire::{Error, Reader, Wire, put_delta, put_flags, put_some};
+use crate::value::fields;
+use crate::wire::{Error, Reader, Wire, get_list, put_delta, put_flags, put_list, put_some};
+
+fields!(Closed: client, reason, at);
+fields!(Reconciler: owner, client, deadline);
+
+/// A count whose absence means 0.
+fn nonzero(count: u32) -> Option<u32> {
+    (count != 0).then_some(count)
+}
+
+fn get_nonzero(from: &mut Reader<'_>, present: bool, what: &'static str) -> Result<u32, Error> {
+    match from.get_if(present)? {
+        Some(0) => Err(Error::Redundant { what }),
+        count => Ok(count.unwrap_or(0)),
+    }
+}
+
+/// More flags, of which one is set.
+fn more_flags<const N: usize>(from: &mut Reader<'_>, present: bool, what: &'static str) -> Result<[bool; N], Error> {
+    if !present {
+        return Ok([false; N]);
+    }
+    let flags = from.flags(what)?;
+    if flags.contains(&true) { Ok(flags) } else { Err(Error::Redundant { what }) }
+}
 
 impl Wire for OperationRecord {
     fn put(&self, out: &mut Vec<u8>) {
@@ -37,10 +67,35 @@ impl Wire for OperationRecord {
             grants,
             evidence,
             said,
+            resource,
             execution,
+            // The rare ones, written by themselves.
+            chain: _,
+            refusals: _,
+            capabilities: _,
+            key_created_at: _,
+            superseded_by: _,
+            supersedes: _,
+            closed: _,
         } = self;
         let own_hash = id.hash != prefix(internal_key);
-        put_flags(out, [own_hash, correlation_id.is_some(), terminal_at.is_some(), *quarantined, said.is_some()]);
+        let more = Rare::of(self);
+        put_flags(
+            out,
+            [
+                own_hash,
+                correlation_id.is_some(),
+                terminal_at.is_some(),
+                *quarantined,
+                said.is_some(),
+                execution.is_some(),
+                resource.is_some(),
+                more.any(),
+            ],
+        );
+        if more.any() {
+            put_flags(out, more.0);
+        }
         id.slot.put(out);
         if own_hash {
             id.hash.put(out);
@@ -60,11 +115,18 @@ impl Wire for OperationRecord {
         grants.put(out);
         evidence.put(out);
         put_some(out, said.as_ref());
-        put_execution(execution, id.birth.0, out);
+        put_some(out, resource.as_ref());
+        Rare::put(self, out);
+        if let Some(execution) = execution {
+            put_execution(execution, id.birth.0, created_at.0, out);
+        }
     }
 
     fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
-        let [own_hash, correlation_id, terminal_at, quarantined, said] = from.flags("operation")?;
+        let [own_hash, correlation_id, terminal_at, quarantined, said, execution, resource, more] =
+            from.flags("operation")?;
+        let [chain, refusals, capabilities, key_created_at, superseded_by, supersedes, closed] =
+            more_flags(from, more, "more of an operation")?;
         let slot = Wire::get(from)?;
         let own_hash: Option<[u8; 20]> = from.get_if(own_hash)?;
         let birth = Wire::get(from)?;
@@ -76,12 +138,6 @@ impl Wire for OperationRecord {
         let (tenant, namespace, digest) = (Wire::get(from)?, Wire::get(from)?, Wire::get(from)?);
         let correlation_id = from.get_if(correlation_id)?;
         let created_at: WallTime = Wire::get(from)?;
-        let updated_at = WallTime(from.delta(created_at.0)?);
-        let modified = Wire::get(from)?;
-        let terminal_at = if terminal_at { Some(WallTime(from.delta(created_at.0)?)) } else { None };
-        let (grants, evidence) = (Wire::get(from)?, Wire::get(from)?);
-        let said = from.get_if(said)?;
-        let execution = get_execution(from, id.birth.0)?;
         Ok(Self {
             id,
             internal_key,
@@ -90,15 +146,54 @@ impl Wire for OperationRecord {
             digest,
             correlation_id,
             created_at,
-            updated_at,
-            modified,
-            terminal_at,
+            updated_at: WallTime(from.delta(created_at.0)?),
+            modified: Wire::get(from)?,
+            terminal_at: if terminal_at { Some(WallTime(from.delta(created_at.0)?)) } else { None },
             quarantined,
-            grants,
-            evidence,
-            said,
-            execution,
+            grants: Wire::get(from)?,
+            evidence: Wire::get(from)?,
+            said: from.get_if(said)?,
+            resource: from.get_if(resource)?,
+            chain: from.get_if(chain)?,
+            refusals: get_nonzero(from, refusals, "number of refusals")?,
+            capabilities: get_nonzero(from, capabilities, "number of capabilities")?,
+            key_created_at: from.get_if(key_created_at)?,
+            superseded_by: from.get_if(superseded_by)?,
+            supersedes: from.get_if(supersedes)?,
+            closed: from.get_if(closed)?,
+            execution: if execution { Some(get_execution(from, birth.0, created_at.0)?) } else { None },
         })
+    }
+}
+
+/// Which of the rare fields of an operation are there.
+struct Rare([bool; 7]);
+
+impl Rare {
+    fn of(record: &OperationRecord) -> Self {
+        Self([
+            record.chain.is_some(),
+            record.refusals != 0,
+            record.capabilities != 0,
+            record.key_created_at.is_some(),
+            record.superseded_by.is_some(),
+            record.supersedes.is_some(),
+            record.closed.is_some(),
+        ])
+    }
+
+    fn any(&self) -> bool {
+        self.0.contains(&true)
+    }
+
+    fn put(record: &OperationRecord, out: &mut Vec<u8>) {
+        put_some(out, record.chain.as_ref());
+        put_some(out, nonzero(record.refusals).as_ref());
+        put_some(out, nonzero(record.capabilities).as_ref());
+        put_some(out, record.key_created_at.as_ref());
+        put_some(out, record.superseded_by.as_ref());
+        put_some(out, record.supersedes.as_ref());
+        put_some(out, record.closed.as_ref());
     }
 }
 
@@ -113,7 +208,7 @@ impl Wire for ExecutionRecord {
         operation.put(out);
         birth.put(out);
         if let Some(past) = past {
-            put_execution(past, birth.0, out);
+            put_execution(past, birth.0, 0, out);
         }
     }
 
@@ -121,12 +216,12 @@ impl Wire for ExecutionRecord {
         let [past] = from.flags("execution row")?;
         let operation = Wire::get(from)?;
         let birth: Birth = Wire::get(from)?;
-        let past = if past { Some(get_execution(from, birth.0)?) } else { None };
+        let past = if past { Some(get_execution(from, birth.0, 0)?) } else { None };
         Ok(Self { operation, birth, past })
     }
 }
 
-fn put_execution(execution: &Execution, birth: u64, out: &mut Vec<u8>) {
+fn put_execution(execution: &Execution, birth: u64, created: u64, out: &mut Vec<u8>) {
     let Execution {
         id,
         attempt,
@@ -135,15 +230,36 @@ fn put_execution(execution: &Execution, birth: u64, out: &mut Vec<u8>) {
         client,
         claim_id,
         request_hash,
+        opened_at,
+        capability,
+        authority,
+        effect_attempt,
         lease_epoch,
         deadline,
         renewed,
         sole_holder,
         report,
         unknown_since,
+        reconciler,
+        escalated_at,
         outcome,
     } = execution;
-    put_flags(out, [*renewed, *sole_holder, report.is_some(), unknown_since.is_some(), outcome.is_some()]);
+    let more = [!authority.is_empty(), effect_attempt != attempt, reconciler.is_some(), escalated_at.is_some()];
+    put_flags(
+        out,
+        [
+            *renewed,
+            *sole_holder,
+            report.is_some(),
+            unknown_since.is_some(),
+            outcome.is_some(),
+            capability.is_some(),
+            more.contains(&true),
+        ],
+    );
+    if more.contains(&true) {
+        put_flags(out, more);
+    }
     id.put(out);
     attempt.put(out);
     state.put(out);
@@ -151,6 +267,7 @@ fn put_execution(execution: &Execution, birth: u64, out: &mut Vec<u8>) {
     client.put(out);
     claim_id.put(out);
     request_hash.put(out);
+    put_delta(out, created, opened_at.0);
     put_delta(out, birth, lease_epoch.0);
     deadline.put(out);
     if let Some(AcceptedReport { lease_epoch: reported, content }) = report {
@@ -159,13 +276,22 @@ fn put_execution(execution: &Execution, birth: u64, out: &mut Vec<u8>) {
     }
     put_some(out, unknown_since.as_ref());
     put_some(out, outcome.as_ref());
+    put_some(out, capability.as_ref());
+    if !authority.is_empty() {
+        put_list(out, authority);
+    }
+    put_some(out, Some(effect_attempt).filter(|effect| *effect != attempt));
+    put_some(out, reconciler.as_ref());
+    put_some(out, escalated_at.as_ref());
 }
 
-fn get_execution(from: &mut Reader<'_>, birth: u64) -> Result<Execution, Error> {
-    let [renewed, sole_holder, report, unknown_since, outcome] = from.flags("execution")?;
+fn get_execution(from: &mut Reader<'_>, birth: u64, created: u64) -> Result<Execution, Error> {
+    let [renewed, sole_holder, report, unknown_since, outcome, capability, more] = from.flags("execution")?;
+    let [authority, effect_attempt, reconciler, escalated_at] = more_flags(from, more, "more of an execution")?;
     let (id, attempt, state) = (Wire::get(from)?, Wire::get(from)?, Wire::get(from)?);
     let (owner, client) = (Wire::get(from)?, Wire::get(from)?);
     let (claim_id, request_hash) = (Wire::get(from)?, Wire::get(from)?);
+    let opened_at = WallTime(from.delta(created)?);
     let lease_epoch = LeaseEpoch(from.delta(birth)?);
     let deadline = Wire::get(from)?;
     let report = if report {
@@ -182,6 +308,7 @@ fn get_execution(from: &mut Reader<'_>, birth: u64) -> Result<Execution, Error> 
         client,
         claim_id,
         request_hash,
+        opened_at,
         lease_epoch,
         deadline,
         renewed,
@@ -189,7 +316,20 @@ fn get_execution(from: &mut Reader<'_>, birth: u64) -> Result<Execution, Error> 
         report,
         unknown_since: from.get_if(unknown_since)?,
         outcome: from.get_if(outcome)?,
+        capability: from.get_if(capability)?,
+        authority: if authority { some_of(get_list(from)?)? } else { Vec::new() },
+        effect_attempt: match from.get_if::<Attempt>(effect_attempt)? {
+            Some(other) if other == attempt => return Err(Error::Redundant { what: "effect attempt" }),
+            other => other.unwrap_or(attempt),
+        },
+        reconciler: from.get_if(reconciler)?,
+        escalated_at: from.get_if(escalated_at)?,
     })
+}
+
+/// A list whose absence means that it is empty.
+fn some_of<T>(list: Vec<T>) -> Result<Vec<T>, Error> {
+    if list.is_empty() { Err(Error::Redundant { what: "list" }) } else { Ok(list) }
 }
 
 impl Wire for OutcomeRecord {
