@@ -232,6 +232,7 @@ impl Wire for Refusal {
             30 => Self::PolicyFixed,
             31 => Self::VersionMismatch,
             32 => Self::NotYours,
+            33 => Self::NotASuccessor,
             tag => return Err(Error::Tag { what: "refusal", tag }),
         })
     }
@@ -271,5 +272,6 @@ fn tag(refusal: Refusal) -> u8 {
         Refusal::PolicyFixed => 30,
         Refusal::VersionMismatch => 31,
         Refusal::NotYours => 32,
+        Refusal::NotASuccessor => 33,
     }
 }

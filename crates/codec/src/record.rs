@@ -6,7 +6,7 @@
 //! | operation, execution | see [`operation`] |
 //! | grant | execution, client, request hash, lease epoch |
 //! | body | the bytes themselves |
-//! | evidence | flags, source, client, execution?, claim id?, lease epoch?, outcome?, external id?, reason?, proof?, met, at, revision, link |
+//! | evidence | flags, source, client, execution?, claim id?, lease epoch?, outcome?, external id?, reason?, proof?, by?, met, at, revision, link |
 //! | capability, decision, use, inbox, refusal | see [`authority`] |
 //! | namespace | tenant, name, scope, on_lapse, attempts, conflict style, transport fields, partitions, authority, retention, reconcile pace, quota, version |
 //! | status | floors, open, unknown, pace |
@@ -245,6 +245,7 @@ impl Wire for EvidenceRecord {
             lease_epoch,
             outcome,
             external_id,
+            by,
             reason,
             proof,
             met,
@@ -262,6 +263,7 @@ impl Wire for EvidenceRecord {
                 proof.is_some(),
                 execution.is_some(),
                 outcome.is_some(),
+                by.is_some(),
             ],
         );
         source.put(out);
@@ -273,6 +275,7 @@ impl Wire for EvidenceRecord {
         put_some(out, external_id.as_ref());
         put_some(out, reason.as_ref());
         put_some(out, proof.as_ref());
+        put_some(out, by.as_ref());
         met.put(out);
         at.put(out);
         revision.put(out);
@@ -280,7 +283,7 @@ impl Wire for EvidenceRecord {
     }
 
     fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
-        let [claim_id, lease_epoch, external_id, reason, proof, execution, outcome] = from.flags("evidence")?;
+        let [claim_id, lease_epoch, external_id, reason, proof, execution, outcome, by] = from.flags("evidence")?;
         Ok(Self {
             source: Wire::get(from)?,
             client: Wire::get(from)?,
@@ -291,6 +294,7 @@ impl Wire for EvidenceRecord {
             external_id: from.get_if(external_id)?,
             reason: from.get_if(reason)?,
             proof: from.get_if(proof)?,
+            by: from.get_if(by)?,
             met: Wire::get(from)?,
             at: Wire::get(from)?,
             revision: Wire::get(from)?,

@@ -20,6 +20,7 @@
 //! | 3 | what is presented is not good, see [`crate::capability`] | that refusal |
 //! | 4 | the digest, or a fixed creation time of the key, differs | `KeyDigestMismatch` |
 //! | 5 | quarantined | `OperationQuarantined` |
+//! |   | superseded, and not terminal | `OperationState` |
 //! |   | executing | in progress, or a takeover; to a capability `OperationExecuting` |
 //! |   | unknown | `OutcomeUnknown` |
 //! |   | completed, failed | replay; to a capability `OperationCompleted`, `OperationFailed` |
@@ -165,6 +166,10 @@ fn gate<V: View>(
     }
     if operation.quarantined {
         return Ok(Decision::Refuse(Refusal::OperationQuarantined));
+    }
+    if operation.superseded_by.is_some() && !operation.state().is_terminal() {
+        // Another operation serves the same effect now: an attempt at this one would be a second one.
+        return Ok(Decision::Refuse(Refusal::OperationState { state: operation.state() }));
     }
     let inline = presented.is_none();
     Ok(match operation.state() {
@@ -337,6 +342,7 @@ fn open<V: View>(
         sole_holder: true,
         report: None,
         unknown_since: None,
+        claimed: None,
         reconciler: None,
         escalated_at: None,
         outcome: None,

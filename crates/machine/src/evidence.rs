@@ -10,10 +10,14 @@
 //! | # | condition | answer |
 //! |---|---|---|
 //! | 0 | absent, not theirs, or the claim was not granted on this execution | `NotFound`; else settle |
-//! | 1 | an outcome stands: the same / a contradiction | accepted / kept, quarantined, `OutcomeConflict` |
+//! | 1 | an outcome stands: the same / a contradiction | accepted, its proof kept / kept, quarantined, `OutcomeConflict` |
 //! | 2 | still executing | kept, accepted with the state as it is |
 //! | 3 | unknown, not_applied, but others held it too | kept, accepted, still unknown |
 //! | 4 | unknown | kept, and the outcome stands |
+//!
+//! **An effect that was claimed is not forgotten:** completed or failed, said while no outcome could stand, is remembered with the
+//! execution. An outcome that contradicts it later stands, and quarantines; so does another such word. Not_applied claims nothing:
+//! it speaks for its holder only.
 //!
 //! **A duplicate changes nothing:** where only keeping is left to do, and the very same was the last thing kept, it gets
 //! the same answer and writes nothing. The same words in another state are no duplicate where they now decide or
@@ -30,9 +34,9 @@ use alloc::string::String;
 use crate::apply::{Found, Step, not_about_an_operation};
 use crate::change::Change;
 use crate::command::{Caller, Evidence, Report, Resolve, ResultData};
-use crate::ids::{ClaimId, ClientId, ContentHash, ExecutionId, LeaseEpoch, Revision, WallTime};
+use crate::ids::{ClaimId, ClientId, ContentHash, ExecutionId, LeaseEpoch, OperationId, Revision, WallTime};
 use crate::limits::EVIDENCE_PER_OPERATION;
-use crate::operation::{Definite, OperationRecord, State};
+use crate::operation::{ClaimedOutcome, Definite, Execution, OperationRecord, State};
 use crate::outcome::{Answer, Refusal};
 use crate::report::{agrees, settle_outcome};
 use crate::state_hash::Canon;
@@ -80,6 +84,8 @@ pub struct EvidenceRecord {
     pub outcome: Option<Definite>,
     /// The provider's id.
     pub external_id: Option<String>,
+    /// The operation that takes its place, where that was said.
+    pub by: Option<OperationId>,
     /// Why.
     pub reason: Option<String>,
     /// What shows it.
@@ -111,6 +117,7 @@ impl EvidenceRecord {
             lease_epoch: None,
             outcome,
             external_id: data.external_id.clone(),
+            by: None,
             reason: data.reason.clone(),
             proof: None,
             met: operation.state(),
@@ -128,12 +135,12 @@ pub(crate) struct Word {
 }
 
 impl Word {
-    /// An owner's word of not_applied that cannot stand alone.
+    /// An owner's word that cannot stand alone: of not_applied, or of what it knows of an unknown outcome.
     pub(crate) fn reported(command: &Report, at: WallTime, found: &Found) -> Self {
         let (caller, data, operation) = (&command.caller, &command.data, &found.operation);
         let record = EvidenceRecord {
             lease_epoch: Some(command.lease_epoch),
-            ..EvidenceRecord::new(Source::Report, caller, Some(Definite::NotApplied), data, at, operation)
+            ..EvidenceRecord::new(Source::Report, caller, command.outcome, data, at, operation)
         };
         Self::new(record, data)
     }
@@ -159,6 +166,23 @@ impl Word {
             ..EvidenceRecord::new(Source::Evidence, caller, Some(command.outcome), data, at, &found.operation)
         };
         Self::new(record, data)
+    }
+
+    /// The same, said under another epoch than the one that stands.
+    pub(crate) fn under(self, lease_epoch: LeaseEpoch) -> Self {
+        let record = EvidenceRecord { lease_epoch: Some(lease_epoch), ..self.record };
+        let data = ResultData { reason: record.reason.clone(), ..ResultData::default() };
+        Self::new(record, &data)
+    }
+
+    /// The same, about an operation that takes another's place.
+    pub(crate) fn naming(mut self, by: OperationId) -> Self {
+        self.record.by = Some(by);
+        let mut canon = Canon::new(b"hapax/said/by/1");
+        canon.bytes(&self.content.0);
+        canon.operation_id(&by);
+        self.content = ContentHash(canon.finish());
+        self
     }
 
     /// An override: who, why, and what shows it.
@@ -193,7 +217,7 @@ impl Word {
     }
 
     /// Whether the very same was the last thing kept.
-    fn is_duplicate(&self, operation: &OperationRecord) -> bool {
+    pub(crate) fn is_duplicate(&self, operation: &OperationRecord) -> bool {
         operation.said == Some(self.content)
     }
 }
@@ -208,7 +232,7 @@ pub(crate) fn evidence<V: View>(step: &mut Step<'_, V>, command: &Evidence) -> R
     let word = Word::late(command, step.wall(), &found);
     if let Some(stands) = &found.execution().outcome {
         if agrees(stands, command.outcome, &command.data) {
-            return Ok(found.accepted(now));
+            return agree(step, &mut found, word);
         }
         return contradict(step, &mut found, word);
     }
@@ -222,14 +246,46 @@ pub(crate) fn evidence<V: View>(step: &mut Step<'_, V>, command: &Evidence) -> R
         keep(step, &mut found.operation, word);
         settle_outcome(step, &mut found.operation, command.outcome, &command.data);
     } else {
-        note(step, &mut found.operation, word);
+        let contradicts = claim(found.newest_mut(), command);
+        if contradicts && !found.operation.quarantined {
+            found.operation.quarantined = true;
+            keep(step, &mut found.operation, word);
+        } else {
+            note(step, &mut found.operation, word);
+        }
     }
     step.put(&mut found.operation)?;
     Ok(found.accepted(now))
 }
 
+/// Remembers an effect that is claimed while no outcome can stand; whether it contradicts one that was claimed before.
+fn claim(execution: &mut Execution, command: &Evidence) -> bool {
+    if command.outcome == Definite::NotApplied {
+        return false;
+    }
+    if let Some(claimed) = &execution.claimed {
+        return !claimed.agrees(command.outcome, command.data.external_id.as_ref());
+    }
+    let external_id = command.data.external_id.clone();
+    execution.claimed = Some(ClaimedOutcome { outcome: command.outcome, external_id });
+    false
+}
+
+/// Keeps the proof of what stands already, once. (REQUIREMENTS 130)
+pub(crate) fn agree<V: View>(step: &mut Step<'_, V>, found: &mut Found, word: Word) -> Result<Answer, V::Error> {
+    if word.record.proof.is_some() && !word.is_duplicate(&found.operation) {
+        note(step, &mut found.operation, word);
+        step.put(&mut found.operation)?;
+    }
+    Ok(found.accepted(step.now()))
+}
+
 /// Keeps a contradiction and stops claims: the first outcome stands.
 pub(crate) fn contradict<V: View>(step: &mut Step<'_, V>, found: &mut Found, word: Word) -> Result<Answer, V::Error> {
+    if found.operation.forgiven == Some(word.content) {
+        // An operator looked at this very word and released: a later copy of it is no news.
+        return Ok(found.refused(Refusal::OutcomeConflict));
+    }
     // Kept before the outcome stood it contradicted nothing yet: only under quarantine is it a duplicate.
     match found.operation.quarantined {
         true if word.is_duplicate(&found.operation) => return Ok(found.refused(Refusal::OutcomeConflict)),

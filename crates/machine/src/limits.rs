@@ -13,7 +13,7 @@ pub const WALL_STEP_MS_MAX: u64 = 24 * 60 * 60 * 1_000;
 pub const CAPABILITIES_PER_OPERATION: u32 = 1_024;
 /// Uses of one bounded-use capability, at most.
 pub const USES_MAX: u32 = 1_000_000;
-/// Distinct refusals kept for one capability, or for one operation where no capability was presented; the rest is counted.
+/// Distinct refusals kept for one capability, or for one operation where no capability was presented; the rest is not.
 pub const REFUSALS_PER_SUBJECT: u32 = 64;
 /// Executions that one call may lease for reconciliation.
 pub const RECONCILE_ITEMS_MAX: usize = 100;

@@ -129,6 +129,15 @@ pub struct AcceptedReport {
     pub content: ContentHash,
 }
 
+/// An effect that somebody who held an execution says there was, while no outcome stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimedOutcome {
+    /// What happened.
+    pub outcome: Definite,
+    /// The provider's id.
+    pub external_id: Option<String>,
+}
+
 /// A reconciler's lease on an unknown execution. Its fencing token is the execution's lease epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reconciler {
@@ -177,6 +186,8 @@ pub struct Execution {
     pub report: Option<AcceptedReport>,
     /// Since when it is unknown.
     pub unknown_since: Option<WallTime>,
+    /// What was said of it before it had an outcome, by somebody who held it: an outcome that contradicts this quarantines.
+    pub claimed: Option<ClaimedOutcome>,
     /// Who last leased it to reconcile it; meaningful while unknown.
     pub reconciler: Option<Reconciler>,
     /// Since when it waits for people; meaningful while unknown.
@@ -278,6 +289,8 @@ pub struct OperationRecord {
     pub said: Option<ContentHash>,
     /// The head of the chain over all of it; each row carries its own link.
     pub chain: Option<ContentHash>,
+    /// The contradiction that an operator has looked at and released: said again, it changes nothing.
+    pub forgiven: Option<ContentHash>,
     /// The number of refusals that are kept with it and not with a capability.
     pub refusals: u32,
     /// The number of capabilities issued for it.

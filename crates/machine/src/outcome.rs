@@ -240,6 +240,8 @@ pub enum Refusal {
     PolicyFixed,
     /// Another version stands.
     VersionMismatch,
+    /// The operation named cannot take this one's place.
+    NotASuccessor,
     /// The caller administers only its own tenant.
     NotYours,
     /// The wall is ahead of the target already, or the step is too long.

@@ -121,9 +121,9 @@ fn reading<V: View>(
     let execution = record.execution.as_ref();
     let ends = execution.is_some_and(|execution| operation::is_due(execution, fenced, &policy, now));
     let state = if ends { State::Unknown } else { record.state() };
-    // A lapse under takeover draws an epoch too, when the next claimant comes.
-    let current = execution.filter(|execution| !ends && !execution.lapsed(now));
-    let running = current.filter(|execution| execution.state == State::Executing);
+    // Whoever waits to be taken over keeps its epoch until somebody comes: an operator's fence names it.
+    let current = execution.filter(|_| !ends);
+    let running = current.filter(|execution| execution.state == State::Executing && !execution.lapsed(now));
     let reconciler = execution.and_then(|execution| execution.reconciling(now)).cloned();
     let has_result = record.outcome().is_some_and(|outcome| outcome.has_result);
     Reading {

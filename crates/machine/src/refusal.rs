@@ -62,7 +62,8 @@ pub struct RefusalRecord {
     pub capability: Option<CapabilityId>,
     /// The message that presented it.
     pub message: Option<Message>,
-    /// Whether the message was accepted before: then somebody redelivers; else somebody resubmits.
+    /// Whether the message was accepted before, for something else. A message that was never accepted presents authority anew:
+    /// somebody resubmits. One that was accepted for the very same is a duplicate delivery, and no refusal.
     pub known_redelivery: bool,
     /// The operation that was claimed, where it exists.
     pub operation: Option<OperationId>,

@@ -76,6 +76,7 @@ pub(crate) fn insert<V: View>(
         evidence: 0,
         said: None,
         chain: None,
+        forgiven: None,
         refusals: 0,
         capabilities: 0,
         resource: command.resource.clone(),

@@ -10,9 +10,10 @@
 //! | # | forced fence: condition | answer |
 //! |---|---|---|
 //! | 0 | absent or not theirs | `NotFound`; else settle |
-//! | 1 | the epoch is not the current one | `LeaseStaleEpoch` |
-//! | 2 | not executing | `OperationState` |
-//! | 3 | else | unknown under a new epoch; kept as an override |
+//! | 1 | the same call was the last thing kept | accepted |
+//! | 2 | the epoch is not the current one | `LeaseStaleEpoch` |
+//! | 3 | not executing | `OperationState` |
+//! | 4 | else | unknown under a new epoch; kept as an override |
 //!
 //! | # | the others: condition | answer |
 //! |---|---|---|
@@ -20,7 +21,7 @@
 //! | 1 | it is so already | accepted |
 //! | 2 | it is not in the state that the caller expects | `OperationState` |
 //! | 3 | close: neither requested nor not_applied | `OperationState` |
-//! | 4 | supersede: the other is absent, not theirs, itself, in another namespace, takes another's place or is quarantined | `PolicyFixed` |
+//! | 4 | supersede: superseded by another already; or the other is absent, not theirs, itself, older, in another namespace, superseded, quarantined, or takes another's place | `NotASuccessor` |
 //! | 5 | else | done; kept as an override |
 //!
 //! Every override keeps who, why and what shows it, and each is linked to the one before. (DESIGN §2; REQUIREMENTS 98, 131–134)
@@ -39,6 +40,13 @@ pub(crate) fn fence<V: View>(step: &mut Step<'_, V>, command: &ForceFence) -> Re
     let Some(mut found) = step.find(&command.caller, &command.execution_id)? else {
         return Ok(not_about_an_operation(Refusal::NotFound));
     };
+    let (wall, why) = (step.wall(), (command.reason.as_str(), command.proof.as_ref()));
+    let word = Word::overriding(Source::Fence, &command.caller, why, wall, &found.operation);
+    let word = word.under(command.lease_epoch);
+    if found.past.is_none() && word.is_duplicate(&found.operation) {
+        // The same call again, after its answer was lost.
+        return Ok(found.accepted(step.now()));
+    }
     if found.past.is_some() || command.lease_epoch != found.newest().lease_epoch {
         return Ok(found.refused(Refusal::LeaseStaleEpoch));
     }
@@ -46,8 +54,6 @@ pub(crate) fn fence<V: View>(step: &mut Step<'_, V>, command: &ForceFence) -> Re
     if found.newest().state != State::Executing {
         return Ok(found.refused(Refusal::OperationState { state }));
     }
-    let (wall, why) = (step.wall(), (command.reason.as_str(), command.proof.as_ref()));
-    let word = Word::overriding(Source::Fence, &command.caller, why, wall, &found.operation);
     keep(step, &mut found.operation, word);
     found.newest_mut().lease_epoch = step.head.grants.lease_epoch();
     become_unknown(found.newest_mut(), wall);
@@ -68,7 +74,7 @@ pub(crate) fn repair<V: View>(step: &mut Step<'_, V>, command: &Repair) -> Resul
         if let RepairKind::Supersede(by) = command.kind
             && !link(step, command, &operation, &by)?
         {
-            return Ok(refused(Refusal::PolicyFixed, Some(&operation), &policy));
+            return Ok(refused(Refusal::NotASuccessor, Some(&operation), &policy));
         }
         change(step, command, &mut operation);
         step.put(&mut operation)?;
@@ -98,10 +104,18 @@ fn change<V: View>(step: &mut Step<'_, V>, command: &Repair, operation: &mut Ope
         RepairKind::Close => Source::Close,
     };
     let word = Word::overriding(source, &command.caller, why, wall, operation);
+    let word = match command.kind {
+        RepairKind::Supersede(by) => word.naming(by),
+        _ => word,
+    };
+    let said = operation.said;
     keep(step, operation, word);
     match command.kind {
         RepairKind::Quarantine => operation.quarantined = true,
-        RepairKind::Release => operation.quarantined = false,
+        RepairKind::Release => {
+            operation.quarantined = false;
+            operation.forgiven = said;
+        }
         RepairKind::Supersede(by) => operation.superseded_by = Some(by),
         RepairKind::Close => {
             let (client, reason) = (command.caller.client.clone(), command.reason.clone());

@@ -4,7 +4,7 @@
 //! executing --completed | failed------------------> terminal
 //! executing --not_applied, held by nobody else-----> not_applied
 //! executing --not_applied after a takeover---------> unknown, and kept as evidence
-//! executing --unknown-----------------------------> unknown, same epoch
+//! executing --unknown-----------------------------> unknown, same epoch; what it knows is kept as evidence
 //! ```
 //!
 //! | # | condition | answer |
@@ -30,7 +30,9 @@ use crate::change::Change;
 use crate::command::{Report, ResultData};
 use crate::evidence::{Word, keep};
 use crate::ids::{ContentHash, WallTime};
-use crate::operation::{AcceptedReport, Definite, OperationRecord, OutcomeRecord, State, become_unknown, conclude};
+use crate::operation::{
+    AcceptedReport, ClaimedOutcome, Definite, OperationRecord, OutcomeRecord, State, become_unknown, conclude,
+};
 use crate::outcome::{Answer, Refusal};
 use crate::state_hash::Canon;
 use crate::view::View;
@@ -78,7 +80,15 @@ fn accept<V: View>(
             keep(step, &mut found.operation, word);
         }
         Some(outcome) => settle_outcome(step, &mut found.operation, outcome, &command.data),
-        None => become_unknown(found.newest_mut(), wall),
+        None => {
+            let knows = command.data.external_id.is_some() || command.data.reason.is_some();
+            let word = knows.then(|| Word::reported(command, wall, found));
+            become_unknown(found.newest_mut(), wall);
+            // What it knows of the effect is where its reconciler begins. (REQUIREMENTS 66)
+            if let Some(word) = word {
+                keep(step, &mut found.operation, word);
+            }
+        }
     }
     step.put(&mut found.operation)
 }
@@ -90,6 +100,11 @@ pub(crate) fn settle_outcome<V: View>(
     outcome: Definite,
     data: &ResultData,
 ) {
+    let claimed = operation.execution.as_ref().and_then(|execution| execution.claimed.as_ref());
+    if claimed.is_some_and(|claimed| !claimed.agrees(outcome, data.external_id.as_ref())) {
+        // Somebody who held it says otherwise: what is decided now stands, and people look before anything else runs.
+        operation.quarantined = true;
+    }
     conclude(operation, outcome_record(outcome, data, step.wall()));
     if let (true, Some(body)) = (operation.state().is_terminal(), &data.result) {
         step.rows.push(Change::Body(operation.key(), operation.id.birth, body.clone()));
@@ -113,8 +128,18 @@ fn outcome_record(outcome: Definite, data: &ResultData, at: WallTime) -> Outcome
 /// Whether what is said now is what stands: the same outcome, and no other provider's id.
 /// A result may be described in more or fewer words; two ids are two effects.
 pub(crate) fn agrees(stands: &OutcomeRecord, outcome: Definite, data: &ResultData) -> bool {
-    let same_id = |a: &Option<String>, b: &Option<String>| a.is_none() || b.is_none() || a == b;
-    stands.outcome == outcome && same_id(&stands.external_id, &data.external_id)
+    stands.outcome == outcome && is_same_id(stands.external_id.as_ref(), data.external_id.as_ref())
+}
+
+fn is_same_id(a: Option<&String>, b: Option<&String>) -> bool {
+    a.is_none() || b.is_none() || a == b
+}
+
+impl ClaimedOutcome {
+    /// Whether what is said now is what was claimed.
+    pub(crate) fn agrees(&self, outcome: Definite, external_id: Option<&String>) -> bool {
+        self.outcome == outcome && is_same_id(self.external_id.as_ref(), external_id)
+    }
 }
 
 fn content_hash(command: &Report) -> ContentHash {

@@ -7,7 +7,7 @@
 //! | # | condition | answer |
 //! |---|---|---|
 //! | 0 | absent, or another tenant's | `NotFound`; else settle |
-//! | 1 | an outcome stands: the same / a contradiction | accepted / kept unless it is the last said, quarantined, `OutcomeConflict` |
+//! | 1 | an outcome stands: the same / a contradiction | accepted, its proof kept / kept unless it is the last said, quarantined, `OutcomeConflict` |
 //! | 2 | the epoch is not the current one | `LeaseStaleEpoch` |
 //! | 3 | still executing | `OperationExecuting` |
 //! | 4 | unknown | the outcome stands; the proof is kept |
@@ -17,7 +17,7 @@
 
 use crate::apply::{Step, not_about_an_operation};
 use crate::command::Resolve;
-use crate::evidence::{Word, contradict, keep};
+use crate::evidence::{Word, agree, contradict, keep};
 use crate::operation::State;
 use crate::outcome::{Answer, Refusal};
 use crate::report::{agrees, settle_outcome};
@@ -31,7 +31,7 @@ pub(crate) fn resolve<V: View>(step: &mut Step<'_, V>, command: &Resolve) -> Res
     let word = Word::resolved(command, step.wall(), &found);
     if let Some(stands) = &found.execution().outcome {
         if agrees(stands, command.outcome, &command.data) {
-            return Ok(found.accepted(now));
+            return agree(step, &mut found, word);
         }
         return contradict(step, &mut found, word);
     }

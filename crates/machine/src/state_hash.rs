@@ -105,7 +105,7 @@ impl Canon {
         self.bytes(&id.random);
     }
 
-    fn operation_id(&mut self, id: &OperationId) {
+    pub(crate) fn operation_id(&mut self, id: &OperationId) {
         self.number(u64::from(id.slot.0));
         self.bytes(&id.hash);
         self.number(id.birth.0);
@@ -155,6 +155,7 @@ impl Canon {
             lease_epoch,
             outcome,
             external_id,
+            by,
             reason,
             proof,
             met,
@@ -169,6 +170,7 @@ impl Canon {
         self.optional_number(lease_epoch.map(|epoch| epoch.0));
         self.optional_number(outcome.map(|outcome| outcome as u64));
         self.optional_text(external_id.as_deref());
+        self.optional(by.as_ref(), Canon::operation_id);
         self.optional_text(reason.as_deref());
         self.optional_text(proof.as_deref());
         self.number(*met as u64);
@@ -239,6 +241,7 @@ fn numbered(reason: Refusal) -> (u64, u64) {
         Refusal::PolicyFixed => (30, 0),
         Refusal::VersionMismatch => (31, 0),
         Refusal::NotYours => (32, 0),
+        Refusal::NotASuccessor => (33, 0),
     }
 }
 
@@ -541,6 +544,7 @@ fn operation(canon: &mut Canon, record: &OperationRecord) {
         evidence,
         said,
         chain,
+        forgiven,
         refusals,
         capabilities,
         resource,
@@ -565,6 +569,7 @@ fn operation(canon: &mut Canon, record: &OperationRecord) {
     canon.number(u64::from(*evidence));
     canon.optional(said.as_ref(), |canon, said| canon.bytes(&said.0));
     canon.optional(chain.as_ref(), |canon, chain| canon.bytes(&chain.0));
+    canon.optional(forgiven.as_ref(), |canon, forgiven| canon.bytes(&forgiven.0));
     canon.number(u64::from(*refusals));
     canon.number(u64::from(*capabilities));
     canon.optional_text(resource.as_ref().map(|resource| resource.as_str()));
@@ -598,6 +603,7 @@ fn execution(canon: &mut Canon, record: &Execution) {
         sole_holder,
         report,
         unknown_since,
+        claimed,
         reconciler,
         escalated_at,
         outcome: standing,
@@ -623,6 +629,10 @@ fn execution(canon: &mut Canon, record: &Execution) {
         canon.bytes(&report.content.0);
     });
     canon.optional_number(unknown_since.map(|since| since.0));
+    canon.optional(claimed.as_ref(), |canon, claimed| {
+        canon.number(claimed.outcome as u64);
+        canon.optional_text(claimed.external_id.as_deref());
+    });
     canon.optional(reconciler.as_ref(), |canon, held| {
         canon.text(&held.owner);
         canon.text(held.client.as_str());

@@ -4,23 +4,23 @@
 //! ```text
 //! operation = flags, [more flags], slot, [hash, where it is not the internal key's first 20 bytes], birth, internal key, tenant,
 //!             namespace, digest, correlation id?, created, updated - created, modified, terminal - created?, grants,
-//!             evidence, said?, resource?, link?, refusals?, capabilities?, key created?, superseded by?, supersedes?, closed?,
+//!             evidence, said?, resource?, link?, refusals?, capabilities?, key created?, superseded by?, supersedes?, closed?, forgiven?,
 //!             execution?
 //! execution = flags, [more flags], id, attempt, state, owner, client, claim id, request hash, opened - created, epoch - birth,
 //!             deadline, (report epoch - epoch, content)?, unknown since?, outcome?, capability?, bindings?, effect attempt?,
-//!             reconciler?, escalated?
+//!             reconciler?, escalated?, claimed?
 //! outcome   = flags, outcome, status code?, schema version?, result reference?, result digest?, external id?, reason?, at
 //! ```
 //!
 //! Flags of an operation, from the lowest: hash, correlation id, terminal, quarantined, said, execution, resource, more flags. More: link,
-//! refusals, capabilities, key created, superseded by, supersedes, closed.
+//! refusals, capabilities, key created, superseded by, supersedes, closed, forgiven.
 //! Flags of an execution: renewed, sole holder, report, unknown since, outcome, capability, more flags. More: bindings, effect attempt,
-//! reconciler, escalated. A past execution's row knows no creation: there `opened` stands alone.
+//! reconciler, escalated, claimed. A past execution's row knows no creation: there `opened` stands alone.
 //! More flags are there exactly where one of them is set, and a number that may be absent is absent where it is 0.
 
 use hapax_machine::ids::{Attempt, Birth, InternalKey, LeaseEpoch, OperationId, WallTime};
 use hapax_machine::operation::{
-    AcceptedReport, Closed, Execution, ExecutionRecord, OperationRecord, OutcomeRecord, Reconciler,
+    AcceptedReport, ClaimedOutcome, Closed, Execution, ExecutionRecord, OperationRecord, OutcomeRecord, Reconciler,
 };
 
 use crate::value::fields;
@@ -28,6 +28,7 @@ use crate::wire::{Error, Reader, Wire, get_list, put_delta, put_flags, put_list,
 
 fields!(Closed: client, reason, at);
 fields!(Reconciler: owner, client, deadline);
+fields!(ClaimedOutcome: outcome, external_id);
 
 /// A count whose absence means 0.
 fn nonzero(count: u32) -> Option<u32> {
@@ -77,6 +78,7 @@ impl Wire for OperationRecord {
             superseded_by: _,
             supersedes: _,
             closed: _,
+            forgiven: _,
         } = self;
         let own_hash = id.hash != prefix(internal_key);
         let more = Rare::of(self);
@@ -125,7 +127,7 @@ impl Wire for OperationRecord {
     fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
         let [own_hash, correlation_id, terminal_at, quarantined, said, execution, resource, more] =
             from.flags("operation")?;
-        let [chain, refusals, capabilities, key_created_at, superseded_by, supersedes, closed] =
+        let [chain, refusals, capabilities, key_created_at, superseded_by, supersedes, closed, forgiven] =
             more_flags(from, more, "more of an operation")?;
         let slot = Wire::get(from)?;
         let own_hash: Option<[u8; 20]> = from.get_if(own_hash)?;
@@ -161,13 +163,14 @@ impl Wire for OperationRecord {
             superseded_by: from.get_if(superseded_by)?,
             supersedes: from.get_if(supersedes)?,
             closed: from.get_if(closed)?,
+            forgiven: from.get_if(forgiven)?,
             execution: if execution { Some(get_execution(from, birth.0, created_at.0)?) } else { None },
         })
     }
 }
 
 /// Which of the rare fields of an operation are there.
-struct Rare([bool; 7]);
+struct Rare([bool; 8]);
 
 impl Rare {
     fn of(record: &OperationRecord) -> Self {
@@ -179,6 +182,7 @@ impl Rare {
             record.superseded_by.is_some(),
             record.supersedes.is_some(),
             record.closed.is_some(),
+            record.forgiven.is_some(),
         ])
     }
 
@@ -194,6 +198,7 @@ impl Rare {
         put_some(out, record.superseded_by.as_ref());
         put_some(out, record.supersedes.as_ref());
         put_some(out, record.closed.as_ref());
+        put_some(out, record.forgiven.as_ref());
     }
 }
 
@@ -240,11 +245,18 @@ fn put_execution(execution: &Execution, birth: u64, created: u64, out: &mut Vec<
         sole_holder,
         report,
         unknown_since,
+        claimed,
         reconciler,
         escalated_at,
         outcome,
     } = execution;
-    let more = [!authority.is_empty(), effect_attempt != attempt, reconciler.is_some(), escalated_at.is_some()];
+    let more = [
+        !authority.is_empty(),
+        effect_attempt != attempt,
+        reconciler.is_some(),
+        escalated_at.is_some(),
+        claimed.is_some(),
+    ];
     put_flags(
         out,
         [
@@ -283,11 +295,13 @@ fn put_execution(execution: &Execution, birth: u64, created: u64, out: &mut Vec<
     put_some(out, Some(effect_attempt).filter(|effect| *effect != attempt));
     put_some(out, reconciler.as_ref());
     put_some(out, escalated_at.as_ref());
+    put_some(out, claimed.as_ref());
 }
 
 fn get_execution(from: &mut Reader<'_>, birth: u64, created: u64) -> Result<Execution, Error> {
     let [renewed, sole_holder, report, unknown_since, outcome, capability, more] = from.flags("execution")?;
-    let [authority, effect_attempt, reconciler, escalated_at] = more_flags(from, more, "more of an execution")?;
+    let [authority, effect_attempt, reconciler, escalated_at, claimed] =
+        more_flags(from, more, "more of an execution")?;
     let (id, attempt, state) = (Wire::get(from)?, Wire::get(from)?, Wire::get(from)?);
     let (owner, client) = (Wire::get(from)?, Wire::get(from)?);
     let (claim_id, request_hash) = (Wire::get(from)?, Wire::get(from)?);
@@ -324,6 +338,7 @@ fn get_execution(from: &mut Reader<'_>, birth: u64, created: u64) -> Result<Exec
         },
         reconciler: from.get_if(reconciler)?,
         escalated_at: from.get_if(escalated_at)?,
+        claimed: from.get_if(claimed)?,
     })
 }
 
