@@ -1,8 +1,12 @@
 //! A claim that is made once and may be sent often, and what an election came to.
 
-use hapax_api::claim::{ClaimRequest, InProgress, Replayed};
+use hapax_api::claim::{ClaimRequest, DuplicateDelivery, InProgress, Message, Replayed};
+use hapax_api::epoch::EpochBinding;
 use hapax_api::json::{Fault, Value};
-use hapax_api::text::{BusinessEpoch, ClaimId, Key, Label, Namespace, Version};
+use hapax_api::text::{
+    BusinessEpoch, CapabilityId, ClaimId, Consumer, Key, Label, MessageId, Namespace, Resource, Version,
+};
+use hapax_api::time::Instant;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -42,21 +46,7 @@ impl Claim {
     pub fn new(namespace: Namespace, key: Key, request: &impl Serialize) -> Result<Claim, NotARequest> {
         let json = serde_json::to_vec(request)?;
         let request = Value::canonical(&json).map_err(NotARequest::Canonical)?;
-        Ok(Claim::from(ClaimRequest {
-            namespace,
-            key: Some(key),
-            business_epoch: None,
-            request: Some(request),
-            digest: None,
-            digest_profile: None,
-            operation_version: None,
-            claim_id: None,
-            owner: None,
-            lease_ms: None,
-            wait_ms: None,
-            correlation_id: None,
-            attempt: None,
-        }))
+        Ok(Claim::from(ClaimRequest { request: Some(request), ..ClaimRequest::new(namespace, key) }))
     }
 
     /// Names the period in which the operation may happen once.
@@ -101,6 +91,48 @@ impl Claim {
         self
     }
 
+    /// Presents a capability. What was decided and issued is what is executed: nothing else authorises it.
+    #[must_use]
+    pub fn capability(mut self, id: CapabilityId) -> Claim {
+        self.request.capability_id = Some(id);
+        self
+    }
+
+    /// Names the delivery that led to the claim, so that the same one again is told apart.
+    #[must_use]
+    pub fn message(mut self, consumer: Consumer, id: MessageId) -> Claim {
+        self.request.message = Some(Message { consumer, id });
+        self
+    }
+
+    /// Names the value of a register of authority that the claim was decided under.
+    #[must_use]
+    pub fn epoch(mut self, epoch: EpochBinding) -> Claim {
+        self.request.epoch = Some(epoch);
+        self
+    }
+
+    /// Names the business entity that the operation is about.
+    #[must_use]
+    pub fn resource(mut self, resource: Resource) -> Claim {
+        self.request.resource = Some(resource);
+        self
+    }
+
+    /// Names the story that the operation belongs to.
+    #[must_use]
+    pub fn correlation_id(mut self, id: Label) -> Claim {
+        self.request.correlation_id = Some(id);
+        self
+    }
+
+    /// Says when the key was made: once, with the key, and never changed for a retry.
+    #[must_use]
+    pub fn key_created_at(mut self, at: Instant) -> Claim {
+        self.request.key_created_at = Some(at);
+        self
+    }
+
     /// The call's identity: keep it to give late evidence, or to ask again after a crash.
     #[must_use]
     pub fn claim_id(&self) -> ClaimId {
@@ -131,4 +163,6 @@ pub enum Election {
     InProgress(InProgress),
     /// Finished before.
     Replayed(Replayed),
+    /// This message was accepted before. It says nothing about the outcome, and nothing is to be done for it.
+    DuplicateDelivery(DuplicateDelivery),
 }

@@ -1,16 +1,13 @@
-//! The typed calls, one method each.
+//! The client: claims and elections, and how every other call is made. The other calls are in `calls`.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hapax_api::claim::{ClaimAnswer, Claimed};
-use hapax_api::cluster::{ClusterView, Readiness};
 use hapax_api::endpoints;
-use hapax_api::execution::{Accepted, EvidenceRequest, OutcomeRequest, RenewRequest, Renewed, ResolveRequest};
+use hapax_api::execution::RenewRequest;
 use hapax_api::limits::LEASE_MS_DEFAULT;
-use hapax_api::operation::{LookupRequest, OperationView};
-use hapax_api::text::{ExecutionId, OperationId};
 use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,7 +17,7 @@ use crate::claim::{Claim, Election};
 use crate::lease::LeaseGuard;
 use crate::outcome::{Failure, Outcome};
 use crate::settings::{Settings, Unusable};
-use crate::transport::{Answered, Call, Transport};
+use crate::transport::{Answered, Call, Identity, Transport};
 
 /// A client of one cluster. Cheap to clone; clones share their connections.
 #[derive(Clone)]
@@ -59,11 +56,7 @@ impl Client {
 
     async fn claim_timed(&self, claim: &Claim) -> Outcome<(ClaimAnswer, Instant)> {
         let wait = Duration::from_millis(claim.request().wait_ms.unwrap_or(0));
-        let call = match post(endpoints::CLAIMS.to_owned(), claim.request(), wait) {
-            Ok(call) => call,
-            Err(error) => return unwritten(&error),
-        };
-        valued(self.transport.call(&call).await)
+        self.call_timed(post(endpoints::CLAIMS.to_owned(), claim.request(), wait)).await
     }
 
     /// `POST /v1/claims`, and the lease is renewed in the background for as long as the guard lives.
@@ -74,6 +67,9 @@ impl Client {
                 return Outcome::Done(Election::InProgress(answer));
             }
             Outcome::Done((ClaimAnswer::Replayed(answer), _)) => return Outcome::Done(Election::Replayed(answer)),
+            Outcome::Done((ClaimAnswer::DuplicateDelivery(answer), _)) => {
+                return Outcome::Done(Election::DuplicateDelivery(answer));
+            }
             Outcome::Refused(problem) => return Outcome::Refused(problem),
             Outcome::Unavailable(failure) => return Outcome::Unavailable(failure),
             Outcome::Unknown(failure) => return Outcome::Unknown(failure),
@@ -102,90 +98,57 @@ impl Client {
         Outcome::Done(Election::Held(LeaseGuard::start(self.clone(), claimed, counted_from, lease_ms)))
     }
 
-    /// `GET /v1/operations/{id}`.
-    pub async fn operation(&self, id: &OperationId) -> Outcome<Tagged<OperationView>> {
-        let call = get(endpoints::OPERATION.replace("{operation_id}", id.as_str()));
-        tagged(self.transport.call(&call).await)
+    pub(crate) fn transport(&self) -> &Arc<Transport> {
+        &self.transport
     }
 
-    /// `GET /v1/operations/{id}`, which waits up to `wait` (whole seconds) until the operation is no longer as
-    /// `etag` says. `None` where it still is.
-    pub async fn operation_change(
+    pub(crate) async fn read<T: DeserializeOwned>(&self, path: String) -> Outcome<T> {
+        valued(self.transport.call(&get(path)).await).map(|(value, _)| value)
+    }
+
+    pub(crate) async fn read_tagged<T: DeserializeOwned>(&self, path: String) -> Outcome<Tagged<T>> {
+        tagged(self.transport.call(&get(path)).await)
+    }
+
+    /// A mutating call that gets the same answer when it is sent again.
+    pub(crate) async fn change<T: DeserializeOwned>(&self, path: String, body: &impl Serialize) -> Outcome<T> {
+        self.call(post(path, body, Duration::ZERO)).await
+    }
+
+    /// A call of a method, body and identity of its own.
+    pub(crate) async fn call<T: DeserializeOwned>(&self, call: Result<Call, serde_json::Error>) -> Outcome<T> {
+        self.call_timed(call).await.map(|(value, _)| value)
+    }
+
+    pub(crate) async fn call_timed<T: DeserializeOwned>(
         &self,
-        id: &OperationId,
-        etag: &str,
-        wait: Duration,
-    ) -> Outcome<Option<Tagged<OperationView>>> {
-        let path = endpoints::OPERATION.replace("{operation_id}", id.as_str());
-        let call = Call { if_none_match: Some(etag.to_owned()), wait, ..get(path) };
-        match self.transport.call(&call).await {
-            Outcome::Done(Answered { value: None, .. }) => Outcome::Done(None),
-            other => tagged(other).map(Some),
-        }
-    }
-
-    /// `POST /v1/operations/lookup`.
-    pub async fn lookup(&self, request: &LookupRequest) -> Outcome<Tagged<OperationView>> {
-        match post(endpoints::LOOKUP.to_owned(), request, Duration::ZERO) {
-            Ok(call) => tagged(self.transport.call(&Call { mutates: false, ..call }).await),
-            Err(error) => unwritten(&error),
-        }
-    }
-
-    /// `POST /v1/executions/{id}/renew`.
-    pub async fn renew(&self, id: &ExecutionId, request: &RenewRequest) -> Outcome<Renewed> {
-        self.renew_timed(id, request).await.map(|(renewed, _)| renewed)
-    }
-
-    pub(crate) async fn renew_timed(&self, id: &ExecutionId, request: &RenewRequest) -> Outcome<(Renewed, Instant)> {
-        self.execution(endpoints::RENEW, id, request).await
-    }
-
-    /// `POST /v1/executions/{id}/outcome`.
-    pub async fn report(&self, id: &ExecutionId, request: &OutcomeRequest) -> Outcome<Accepted> {
-        self.execution(endpoints::OUTCOME, id, request).await.map(|(accepted, _)| accepted)
-    }
-
-    /// `POST /v1/executions/{id}/evidence`.
-    pub async fn evidence(&self, id: &ExecutionId, request: &EvidenceRequest) -> Outcome<Accepted> {
-        self.execution(endpoints::EVIDENCE, id, request).await.map(|(accepted, _)| accepted)
-    }
-
-    /// `POST /v1/executions/{id}/resolve`.
-    pub async fn resolve(&self, id: &ExecutionId, request: &ResolveRequest) -> Outcome<Accepted> {
-        self.execution(endpoints::RESOLVE, id, request).await.map(|(accepted, _)| accepted)
-    }
-
-    async fn execution<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        id: &ExecutionId,
-        request: &impl Serialize,
+        call: Result<Call, serde_json::Error>,
     ) -> Outcome<(T, Instant)> {
-        match post(path.replace("{execution_id}", id.as_str()), request, Duration::ZERO) {
+        match call {
             Ok(call) => valued(self.transport.call(&call).await),
             Err(error) => unwritten(&error),
         }
     }
-
-    /// `GET /v1/cluster`.
-    pub async fn cluster(&self) -> Outcome<ClusterView> {
-        valued(self.transport.call(&get(endpoints::CLUSTER.to_owned())).await).map(|(view, _)| view)
-    }
-
-    /// `GET /readyz`: whether the node can answer. A node that cannot is [`Outcome::Unavailable`].
-    pub async fn readiness(&self) -> Outcome<Readiness> {
-        valued(self.transport.call(&get(endpoints::READYZ.to_owned())).await).map(|(readiness, _)| readiness)
-    }
 }
 
-fn get(path: String) -> Call {
-    Call { method: Method::GET, path, body: None, mutates: false, wait: Duration::ZERO, if_none_match: None }
+/// A path with its ids in their places. Ids and names have no characters that a path would have to escape.
+pub(crate) fn path(template: &str, name: &str, value: &str) -> String {
+    template.replace(&format!("{{{name}}}"), value)
 }
 
-fn post(path: String, body: &impl Serialize, wait: Duration) -> Result<Call, serde_json::Error> {
+/// A path with its query.
+pub(crate) fn with_query(path: &str, query: &str) -> String {
+    if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
+}
+
+pub(crate) fn get(path: String) -> Call {
+    let (identity, wait) = (Identity::Read, Duration::ZERO);
+    Call { method: Method::GET, path, body: None, identity, wait, headers: Vec::new() }
+}
+
+pub(crate) fn post(path: String, body: &impl Serialize, wait: Duration) -> Result<Call, serde_json::Error> {
     let body = Some(serde_json::to_vec(body)?);
-    Ok(Call { method: Method::POST, path, body, mutates: true, wait, if_none_match: None })
+    Ok(Call { method: Method::POST, path, body, identity: Identity::Own, wait, headers: Vec::new() })
 }
 
 /// A call that cannot be written was certainly not sent.
@@ -204,7 +167,7 @@ fn valued<T>(outcome: Outcome<Answered<T>>) -> Outcome<(T, Instant)> {
     }
 }
 
-fn tagged<T>(outcome: Outcome<Answered<T>>) -> Outcome<Tagged<T>> {
+pub(crate) fn tagged<T>(outcome: Outcome<Answered<T>>) -> Outcome<Tagged<T>> {
     match outcome {
         Outcome::Done(Answered { value: Some(value), etag, .. }) => {
             Outcome::Done(Tagged { value, etag: etag.unwrap_or_default() })

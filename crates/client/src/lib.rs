@@ -2,7 +2,7 @@
 //! It owns no rule of the domain; it only makes sure that a lost answer is asked for again and never guessed.
 //!
 //! Every mutating call is idempotent by its own identity: a claim by its claim id, renew, outcome and resolve by
-//! the lease epoch, evidence by the claim that it names. That is why the client may send a call again after a
+//! the lease epoch, evidence by the claim that it names, issuing by its decision. That is why the client may send a call again after a
 //! 503, a 504 or a lost connection, to any node. What it must not do is to make a new identity for a retry, so a
 //! [`Claim`] draws its claim id once, when it is made.
 //!
@@ -20,6 +20,7 @@
 //!     }
 //!     Outcome::Done(Election::InProgress(_)) => { /* not done yet, and not ours */ }
 //!     Outcome::Done(Election::Replayed(replayed)) => drop(replayed.outcome),
+//!     Outcome::Done(Election::DuplicateDelivery(_)) => { /* the same message again: nothing is to be done for it */ }
 //!     Outcome::Refused(problem) => eprintln!("{}", problem.code),
 //!     // Nobody may cause the effect on such an answer.
 //!     Outcome::Unavailable(failure) | Outcome::Unknown(failure) => eprintln!("{failure}"),
@@ -32,6 +33,9 @@ mod claim;
 mod client;
 mod lease;
 
+mod calls;
+mod watch;
+
 mod outcome;
 pub mod provider;
 
@@ -43,6 +47,7 @@ pub use client::{Client, Tagged};
 pub use lease::{LeaseGuard, LeaseState};
 pub use outcome::{Failure, Outcome};
 pub use settings::{Settings, Unusable};
+pub use watch::Watch;
 
 pub use hapax_api as api;
 pub use hapax_api::execution::{Reported, ResultData};

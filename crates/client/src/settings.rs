@@ -22,6 +22,8 @@ pub struct Settings {
     pub first_pause: Duration,
     /// The longest pause, unless a node's `Retry-After` asks for a longer one.
     pub longest_pause: Duration,
+    /// How long a watched node may say nothing before it is taken for lost. Nodes repeat their position more often.
+    pub watch_silence: Duration,
 }
 
 impl Settings {
@@ -35,6 +37,7 @@ impl Settings {
             deadline: Duration::from_secs(30),
             first_pause: Duration::from_millis(50),
             longest_pause: Duration::from_secs(2),
+            watch_silence: Duration::from_secs(45),
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hapax_api::codes::Code;
 use hapax_api::{Certainty, Problem};
-use http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, RETRY_AFTER};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep, timeout};
@@ -18,22 +18,46 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::outcome::{Failure, Outcome};
 use crate::settings::{Settings, Unusable};
 
-/// Bytes read of an answer: above anything that a node writes.
-const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+/// Bytes read of an answer: above anything that a node writes, which is a page of 500 operations with their results.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// The longest `Retry-After` that is followed; a longer one ends the call.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
-const PREFER: HeaderName = HeaderName::from_static("prefer");
 
 /// A call to be made.
 pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Option<Vec<u8>>,
-    /// Whether the call could change something: otherwise a lost answer is merely unavailable.
-    pub(crate) mutates: bool,
+    /// How the call behaves when it is sent again.
+    pub(crate) identity: Identity,
     /// How long the call asks the node to wait.
     pub(crate) wait: Duration,
-    pub(crate) if_none_match: Option<String>,
+    /// Headers of its own.
+    pub(crate) headers: Vec<(HeaderName, String)>,
+}
+
+/// What happens when a call is sent again after an attempt that may have been applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// It changes nothing: a lost answer is merely unavailable.
+    Read,
+    /// It is the same call, and gets the same answer.
+    Own,
+    /// It is the same call, but once it was applied it may be refused with this code: such a refusal settles nothing then.
+    OwnUnless(Code),
+    /// It would be another call: it is not sent again.
+    None,
+}
+
+impl Identity {
+    fn mutates(self) -> bool {
+        self != Identity::Read
+    }
+
+    /// Whether a refusal tells what an earlier attempt did, too.
+    fn settled_by(self, problem: &Problem) -> bool {
+        self != Identity::OwnUnless(problem.code) && about_the_operation(problem.code)
+    }
 }
 
 /// An answer of Hapax.
@@ -45,8 +69,8 @@ pub(crate) struct Answered<T> {
     pub(crate) sent: Instant,
 }
 
-enum Attempt<T> {
-    Answered(Answered<T>),
+pub(crate) enum Attempt<T> {
+    Answered(T),
     Problem {
         problem: Problem,
         retry_after: Option<Duration>,
@@ -83,8 +107,8 @@ impl Transport {
     /// Makes a call, again where that may help, until it is settled or its time or its attempts are over.
     pub(crate) async fn call<T: DeserializeOwned>(&self, call: &Call) -> Outcome<Answered<T>> {
         let deadline = Instant::now() + self.settings.deadline + call.wait;
-        let mut node = self.preferred.load(Ordering::Relaxed) % self.bases.len();
-        let mut round = Round { tried: 0, pause: self.settings.first_pause, retry_after: Duration::ZERO };
+        let mut node = self.preferred();
+        let mut round = Round::new(&self.settings);
         let mut perhaps = false;
         let mut last = Failure { detail: "no attempt was allowed".to_owned(), problem: None };
         for _ in 0..self.settings.attempts {
@@ -104,14 +128,14 @@ impl Transport {
                     return Outcome::Done(answer);
                 }
                 Attempt::Problem { problem, .. } if !sent_again(&problem) => {
-                    if perhaps && !about_the_operation(&problem) {
+                    if perhaps && !call.identity.settled_by(&problem) {
                         let detail = "refused after an attempt that may have been applied".to_owned();
                         return Outcome::Unknown(Failure { detail, problem: Some(problem) });
                     }
                     return Outcome::Refused(problem);
                 }
                 Attempt::Problem { problem, retry_after } => {
-                    perhaps |= call.mutates && problem.outcome == Certainty::Unknown;
+                    perhaps |= call.identity.mutates() && problem.outcome == Certainty::Unknown;
                     round.failed(retry_after);
                     // A limit on this caller is not escaped through another node.
                     if problem.code == Code::RateLimited {
@@ -127,18 +151,21 @@ impl Transport {
                     last = Failure { detail, problem: None };
                 }
                 Attempt::Lost(detail) => {
-                    perhaps |= call.mutates;
+                    perhaps |= call.identity.mutates();
                     round.failed(None);
                     node = (node + 1) % self.bases.len();
                     last = Failure { detail, problem: None };
                 }
             }
             tracing::debug!(path = call.path, %last, perhaps, "an attempt failed");
+            if perhaps && call.identity == Identity::None {
+                break;
+            }
         }
         if perhaps { Outcome::Unknown(last) } else { Outcome::Unavailable(last) }
     }
 
-    async fn attempt<T: DeserializeOwned>(&self, call: &Call, node: usize, limit: Duration) -> Attempt<T> {
+    async fn attempt<T: DeserializeOwned>(&self, call: &Call, node: usize, limit: Duration) -> Attempt<Answered<T>> {
         let sent = Instant::now();
         match timeout(limit, self.exchange(call, node, sent)).await {
             Ok(attempt) => attempt,
@@ -146,24 +173,11 @@ impl Transport {
         }
     }
 
-    async fn exchange<T: DeserializeOwned>(&self, call: &Call, node: usize, sent: Instant) -> Attempt<T> {
+    async fn exchange<T: DeserializeOwned>(&self, call: &Call, node: usize, sent: Instant) -> Attempt<Answered<T>> {
         let base = &self.bases[node];
-        let mut request = self
-            .http
-            .request(call.method.clone(), format!("{base}{}", call.path))
-            .header(AUTHORIZATION, self.authorization.clone());
-        if let Some(body) = &call.body {
-            request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
-        }
-        if let Some(tag) = &call.if_none_match {
-            request = request.header(IF_NONE_MATCH, tag).header(PREFER, format!("wait={}", call.wait.as_secs()));
-        }
-        let response = match request.send().await {
+        let response = match self.request(call, node).send().await {
             Ok(response) => response,
-            Err(error) if error.is_connect() || error.is_builder() => {
-                return Attempt::NotSent(format!("{base} was not reached: {}", chain(&error)));
-            }
-            Err(error) => return Attempt::Lost(format!("{base}: {}", chain(&error))),
+            Err(error) => return unsent_or_lost(base, &error),
         };
         let (status, headers) = (response.status(), response.headers().clone());
         match read(response).await {
@@ -171,28 +185,84 @@ impl Transport {
             Err(detail) => Attempt::Lost(format!("{base}: {detail}")),
         }
     }
+
+    /// Opens a stream: an answer whose body has no end. Everything else is read to its end, as for any call.
+    pub(crate) async fn open(&self, call: &Call, node: usize) -> Attempt<reqwest::Response> {
+        let (base, limit) = (&self.bases[node], self.settings.attempt_timeout);
+        let opened = timeout(limit, async {
+            let response = match self.request(call, node).send().await {
+                Ok(response) if response.status().is_success() => return Attempt::Answered(response),
+                Ok(response) => response,
+                Err(error) => return unsent_or_lost(base, &error),
+            };
+            let (status, headers) = (response.status(), response.headers().clone());
+            match read(response).await {
+                Ok(body) => refused(base, status, &headers, &body),
+                Err(detail) => Attempt::Lost(format!("{base}: {detail}")),
+            }
+        });
+        opened.await.unwrap_or_else(|_| Attempt::Lost(format!("{base} did not answer within {limit:?}")))
+    }
+
+    fn request(&self, call: &Call, node: usize) -> reqwest::RequestBuilder {
+        let mut request = self
+            .http
+            .request(call.method.clone(), format!("{}{}", self.bases[node], call.path))
+            .header(AUTHORIZATION, self.authorization.clone());
+        if let Some(body) = &call.body {
+            request = request.header(CONTENT_TYPE, "application/json").body(body.clone());
+        }
+        for (name, value) in &call.headers {
+            request = request.header(name, value);
+        }
+        request
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn nodes(&self) -> usize {
+        self.bases.len()
+    }
+
+    /// The node that answered last.
+    pub(crate) fn preferred(&self) -> usize {
+        self.preferred.load(Ordering::Relaxed) % self.bases.len()
+    }
+}
+
+fn unsent_or_lost<T>(base: &str, error: &reqwest::Error) -> Attempt<T> {
+    if error.is_connect() || error.is_builder() {
+        return Attempt::NotSent(format!("{base} was not reached: {}", chain(error)));
+    }
+    Attempt::Lost(format!("{base}: {}", chain(error)))
 }
 
 /// Where a call stands among the nodes: each is tried once before there is a pause.
-struct Round {
+pub(crate) struct Round {
     tried: usize,
     pause: Duration,
     retry_after: Duration,
 }
 
 impl Round {
-    fn failed(&mut self, retry_after: Option<Duration>) {
+    pub(crate) fn new(settings: &Settings) -> Round {
+        Round { tried: 0, pause: settings.first_pause, retry_after: Duration::ZERO }
+    }
+
+    pub(crate) fn failed(&mut self, retry_after: Option<Duration>) {
         self.tried += 1;
         self.retry_after = self.retry_after.max(retry_after.unwrap_or_default());
     }
 
-    fn finish(&mut self, nodes: usize) {
+    pub(crate) fn finish(&mut self, nodes: usize) {
         self.tried = nodes;
     }
 
     /// The pause, where a round is over: random below the bound, so that clients that failed together come back
     /// one by one, and never shorter than a node asked for.
-    fn pause_before_next(&mut self, settings: &Settings, nodes: usize) -> Option<Duration> {
+    pub(crate) fn pause_before_next(&mut self, settings: &Settings, nodes: usize) -> Option<Duration> {
         if self.tried < nodes {
             return None;
         }
@@ -210,9 +280,8 @@ fn understood<T: DeserializeOwned>(
     headers: &HeaderMap,
     body: &[u8],
     sent: Instant,
-) -> Attempt<T> {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let etag = text(ETAG).map(str::to_owned);
+) -> Attempt<Answered<T>> {
+    let etag = text(headers, &ETAG).map(str::to_owned);
     if status == StatusCode::NOT_MODIFIED {
         return Attempt::Answered(Answered { value: None, etag, sent });
     }
@@ -224,23 +293,77 @@ fn understood<T: DeserializeOwned>(
             }
         };
     }
+    refused(base, status, headers, body)
+}
+
+fn refused<T>(base: &str, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Attempt<T> {
     match serde_json::from_slice::<Problem>(body) {
         Ok(problem) if problem.status == status.as_u16() => {
-            let retry_after = text(RETRY_AFTER).and_then(|seconds| seconds.parse().ok()).map(Duration::from_secs);
-            Attempt::Problem { problem, retry_after: retry_after.map(|pause| pause.min(RETRY_AFTER_MAX)) }
+            let seconds = text(headers, &RETRY_AFTER).and_then(|seconds| seconds.parse().ok());
+            let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
+            Attempt::Problem { problem, retry_after }
         }
         _ => Attempt::Lost(format!("{base} answered {status} without a problem that is understood")),
     }
 }
 
+fn text<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
 /// Whether the client itself sends the call again. A conflict that may end is the caller's to wait for.
-fn sent_again(problem: &Problem) -> bool {
+pub(crate) fn sent_again(problem: &Problem) -> bool {
     problem.retryable && matches!(problem.status, 408 | 429 | 503 | 504 | 507)
 }
 
-/// Whether the refusal was decided on the operation, and so on what an earlier attempt did.
-fn about_the_operation(problem: &Problem) -> bool {
-    matches!(problem.status, 404 | 409 | 422)
+/// Whether a refusal with this code was decided on what is stored, and so on what an earlier attempt did. A failed
+/// precondition is not among them: what moved the thing on may have been that very attempt.
+fn about_the_operation(code: Code) -> bool {
+    match code {
+        Code::NotFound
+        | Code::PolicyFixed
+        | Code::QuotaExceeded
+        | Code::ClaimIdReused
+        | Code::KeyDigestMismatch
+        | Code::KeyRetentionElapsed
+        | Code::DeliveryMismatch
+        | Code::DecisionReused
+        | Code::CapabilityAlreadyConsumed
+        | Code::CapabilityRevoked
+        | Code::CapabilityExpired
+        | Code::CapabilityInvalid
+        | Code::CapabilityBindingMismatch
+        | Code::CapabilityRequired
+        | Code::EpochStale
+        | Code::EpochUnknown
+        | Code::OperationExecuting
+        | Code::OperationOutcomeUnknown
+        | Code::OperationCompleted
+        | Code::OperationFailed
+        | Code::OperationState
+        | Code::OperationQuarantined
+        | Code::AttemptMismatch
+        | Code::LeaseStaleEpoch
+        | Code::LeaseLost
+        | Code::OutcomeConflict => true,
+        Code::RequestInvalid
+        | Code::RequestTooLarge
+        | Code::MethodNotAllowed
+        | Code::UnsupportedMediaType
+        | Code::HeadersTooLarge
+        | Code::LengthRequired
+        | Code::RequestTimeout
+        | Code::RateLimited
+        | Code::AuthInvalid
+        | Code::AuthForbidden
+        | Code::PreconditionFailed
+        | Code::PreconditionRequired
+        | Code::WatchCompacted
+        | Code::StoreOverloaded
+        | Code::StoreUnavailable
+        | Code::StoreOutcomeUnknown
+        | Code::StoreFull => false,
+    }
 }
 
 fn base(url: &str) -> Result<String, Unusable> {
@@ -268,7 +391,7 @@ async fn read(mut response: reqwest::Response) -> Result<Vec<u8>, String> {
 }
 
 /// An error and its causes in one line: reqwest's own text leaves the reason to its source.
-fn chain(error: &reqwest::Error) -> String {
+pub(crate) fn chain(error: &reqwest::Error) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {

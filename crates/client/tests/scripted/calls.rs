@@ -5,16 +5,17 @@ use std::time::Duration;
 use crate::node::{Node, Reply, nobody};
 use hapax_api::claim::ClaimAnswer;
 use hapax_api::execution::{Accepted, EvidenceRequest, OutcomeRequest, RenewRequest, Renewed, ResolveRequest};
-use hapax_api::operation::{LookupRequest, Settled, State};
+use hapax_api::find::LookupRequest;
+use hapax_api::operation::{Settled, State};
 use hapax_api::{Code, Problem};
 use hapax_client::{Claim, Client, Outcome, Reported, ResultData, Settings, Unusable};
 use serde::Serialize;
 
-fn answer(status: u16, body: &impl Serialize) -> Reply {
+pub(crate) fn answer(status: u16, body: &impl Serialize) -> Reply {
     Reply::Answer { status, headers: Vec::new(), body: serde_json::to_string(body).unwrap() }
 }
 
-fn problem(code: Code) -> Reply {
+pub(crate) fn problem(code: Code) -> Reply {
     answer(code.status(), &Problem::new(code))
 }
 
@@ -28,11 +29,11 @@ fn claimed() -> Reply {
     )
 }
 
-fn accepted() -> Accepted {
+pub(crate) fn accepted() -> Accepted {
     Accepted { operation_id: "op_1".parse().unwrap(), state: State::Completed, revision: "1.0.6.0".parse().unwrap() }
 }
 
-fn settings(urls: &[&str]) -> Settings {
+pub(crate) fn settings(urls: &[&str]) -> Settings {
     Settings {
         attempts: 4,
         attempt_timeout: Duration::from_millis(300),
@@ -42,7 +43,7 @@ fn settings(urls: &[&str]) -> Settings {
     }
 }
 
-fn client(urls: &[&str]) -> Client {
+pub(crate) fn client(urls: &[&str]) -> Client {
     Client::new(settings(urls)).unwrap()
 }
 
@@ -152,7 +153,7 @@ async fn a_read_is_never_unknown() {
     let node = Node::start([Reply::HangUp]).await;
     let client = client(&[&node.url]);
     assert!(matches!(client.operation(&"op_1".parse().unwrap()).await, Outcome::Unavailable(_)));
-    let lookup = LookupRequest { namespace: "n".parse().unwrap(), key: "k".parse().unwrap(), business_epoch: None };
+    let lookup = LookupRequest::by_key("n".parse().unwrap(), "k".parse().unwrap(), None);
     assert!(matches!(client.lookup(&lookup).await, Outcome::Unavailable(_)));
     assert!(matches!(client.cluster().await, Outcome::Unavailable(_)));
 }
@@ -252,7 +253,10 @@ async fn the_calls_on_an_execution() {
 async fn an_operation_and_its_change() {
     let view = serde_json::json!({
         "operation_id": "op_1", "namespace": "n", "state": "executing", "attempt": 1, "quarantined": false,
-        "execution": { "execution_id": "ex_1", "state": "executing", "owner": "w", "lease_epoch": 7 },
+        "escalated": false,
+        "execution": {
+            "execution_id": "ex_1", "state": "executing", "owner": "w", "lease_epoch": 7, "effect_key": "op_1-a1",
+        },
         "created_at": "2026-07-18T14:02:10.000Z", "updated_at": "2026-07-18T14:02:10.000Z", "revision": "1.0.5.0",
     });
     let tagged =

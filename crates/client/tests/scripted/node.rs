@@ -12,6 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) enum Reply {
     /// Answers.
     Answer { status: u16, headers: Vec<(&'static str, String)>, body: String },
+    /// Begins a stream of events, and then says nothing more, or closes the connection.
+    Stream { body: String, ends: bool },
     /// Reads the request and closes the connection.
     HangUp,
     /// Reads the request and says nothing.
@@ -73,6 +75,14 @@ async fn serve(mut stream: TcpStream, script: Arc<Mutex<VecDeque<Reply>>>, asked
     match reply {
         Reply::HangUp => {}
         Reply::Silence => std::future::pending().await,
+        Reply::Stream { body, ends } => {
+            let head = "HTTP/1.1 200 Scripted\r\nconnection: close\r\ncontent-type: text/event-stream\r\n";
+            let _ = stream.write_all(format!("{head}\r\n{body}").as_bytes()).await;
+            if !ends {
+                std::future::pending::<()>().await;
+            }
+            let _ = stream.shutdown().await;
+        }
         Reply::Answer { status, headers, body } => {
             let mut head = format!("HTTP/1.1 {status} Scripted\r\nconnection: close\r\n");
             for (name, value) in headers {
