@@ -1,7 +1,8 @@
 //! `POST /v1/batch`: up to 256 calls in one body, each answered by itself, in order.
 //!
 //! Each item is read by the very reader of the single call, so that the two cannot disagree: an item is the single
-//! call's body with `kind` and the ids of its path beside it. A malformed item gets its own 400, whose pointer leads
+//! call's body with `kind` and the ids of its path beside it, and as a whole no larger than a single body may be. A
+//! key stands in the item, never in a header, and no item waits. A malformed item gets its own 400, whose pointer leads
 //! into the batch, and the others go on; a malformed envelope fails the whole.
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess, Visitor};

@@ -95,6 +95,31 @@ pub struct Retention {
     pub expired_keys: ExpiredKeys,
 }
 
+/// How long terminal operations are to stay. What it leaves out gets its default, the result never longer than its
+/// identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RetentionRequest {
+    /// For so long the inline result is kept, in milliseconds; a week where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 60_000)]
+    pub body_ms: Option<u64>,
+    /// For so long identity and outcome are kept, in milliseconds; thirty days where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 60_000)]
+    pub identity_ms: Option<u64>,
+    /// What comes after that; `new` where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expired_keys: Option<ExpiredKeys>,
+}
+
+impl From<Retention> for RetentionRequest {
+    fn from(retention: Retention) -> RetentionRequest {
+        let Retention { body_ms, identity_ms, expired_keys } = retention;
+        RetentionRequest { body_ms: Some(body_ms), identity_ms: Some(identity_ms), expired_keys: Some(expired_keys) }
+    }
+}
+
 impl Default for Retention {
     fn default() -> Retention {
         Retention { body_ms: BODY_MS_DEFAULT, identity_ms: IDENTITY_MS_DEFAULT, expired_keys: ExpiredKeys::New }
@@ -179,7 +204,7 @@ pub struct PutNamespaceRequest {
     pub partitions: Option<u32>,
     /// How long terminal operations stay; a week for results and thirty days for identity where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub retention: Option<Retention>,
+    pub retention: Option<RetentionRequest>,
     /// Reconciliation leases granted a minute, at most; 120 where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1)]
@@ -242,7 +267,7 @@ impl From<NamespacePolicy> for PutNamespaceRequest {
             authority: Some(policy.authority),
             transport_fields: Some(policy.transport_fields),
             partitions: Some(policy.partitions),
-            retention: Some(policy.retention),
+            retention: Some(policy.retention.into()),
             reconcile_per_minute: Some(policy.reconcile_per_minute),
             quota: Some(policy.quota),
         }

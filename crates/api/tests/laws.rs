@@ -3,10 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use hapax_api::claim::Claim;
+use hapax_api::cursor::Cursor;
 use hapax_api::digest::Envelope;
+use hapax_api::evidence::EvidenceQuery;
 use hapax_api::execution::OutcomeRequest;
+use hapax_api::find::ListQuery;
 use hapax_api::json::{RawJson, Value};
 use hapax_api::limits::INTEGER_MAX;
+use hapax_api::namespace::NamespacePolicy;
+use hapax_api::tenant::CreateTokenRequest;
+use hapax_api::watch::{EventReader, Position};
 use hapax_api::{Limits, headers};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -93,11 +99,19 @@ proptest! {
         for body in [bytes.as_slice(), text.as_bytes()] {
             let _ = Claim::read(body, None, &Limits::default());
             let _ = OutcomeRequest::read(body, &Limits::default());
+            let _ = NamespacePolicy::read(body, &Limits::default());
+            let _ = CreateTokenRequest::read(body, &Limits::default());
+            let _ = EventReader::default().push(body);
             let _ = Value::canonical(body);
             let _ = RawJson::parse(body);
         }
         let _ = headers::idempotency_key(&text);
         let _ = headers::prefer_wait_ms(&text, &Limits::default());
+        let _ = headers::expected(Some(&text), None);
+        let _ = ListQuery::read(&text, &Limits::default());
+        let _ = EvidenceQuery::read(&text, &Limits::default());
+        let _ = format!("c1_{text}").parse::<Cursor>();
+        let _ = text.parse::<Position>();
         let _ = headers::none_match_names(&text, "\"1.0.0.0\"");
     }
 }
