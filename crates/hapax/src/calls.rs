@@ -7,7 +7,6 @@ use anyhow::Context;
 use hapax_api::claim::{ClaimAnswer, ClaimRequest, DigestProfile};
 use hapax_api::execution::{OutcomeRequest, RenewRequest, ResultData};
 use hapax_api::json::{RawJson, Value};
-use hapax_api::operation::LookupRequest;
 use hapax_client::{Claim, Client, Outcome, Settings};
 use serde::Serialize;
 
@@ -30,20 +29,19 @@ pub(crate) fn claim(call: &Call, args: &ClaimArgs) -> anyhow::Result<()> {
         .map_err(|fault| Failure::Usage(format!("--request, at {:?}: {}", fault.pointer, fault.detail)))?;
     let digest = args.digest.as_deref().map(|text| parsed("--digest", text)).transpose()?;
     let optional = |name, text: &Option<String>| text.as_deref().map(|text| parsed(name, text)).transpose();
+    let key = parsed("the key", &args.key)?;
     let claim = ClaimRequest {
-        namespace: parsed("--namespace", &args.namespace)?,
-        key: Some(parsed("the key", &args.key)?),
         business_epoch: args.business_epoch.as_deref().map(|text| parsed("--business-epoch", text)).transpose()?,
         request,
         digest,
         digest_profile: args.digest.is_some().then_some(DigestProfile::C14n1),
-        operation_version: None,
         claim_id: args.claim_id.as_deref().map(|text| parsed("--claim-id", text)).transpose()?,
         owner: optional("--owner", &args.owner)?,
         lease_ms: Some(args.lease_ms),
         wait_ms: Some(args.wait_ms),
         correlation_id: optional("--correlation-id", &args.correlation_id)?,
         attempt: args.attempt,
+        ..ClaimRequest::new(parsed("--namespace", &args.namespace)?, key)
     };
     let claim = Claim::from(claim);
     let answered = run(call, async |client| client.claim(&claim).await)
@@ -53,7 +51,7 @@ pub(crate) fn claim(call: &Call, args: &ClaimArgs) -> anyhow::Result<()> {
     match answered {
         // In progress is never read as success.
         ClaimAnswer::InProgress(_) => Err(Failure::Refused("operation.executing".to_owned()).into()),
-        ClaimAnswer::Claimed(_) | ClaimAnswer::Replayed(_) => Ok(()),
+        ClaimAnswer::Claimed(_) | ClaimAnswer::Replayed(_) | ClaimAnswer::DuplicateDelivery(_) => Ok(()),
     }
 }
 
@@ -97,13 +95,14 @@ pub(crate) fn get(call: &Call, operation_id: &str) -> anyhow::Result<()> {
 
 /// Reads an operation by its key.
 pub(crate) fn lookup(call: &Call, namespace: &str, key: &str, business_epoch: Option<&str>) -> anyhow::Result<()> {
-    let request = LookupRequest {
-        namespace: parsed("--namespace", namespace)?,
-        key: parsed("--key", key)?,
-        business_epoch: business_epoch.map(|text| parsed("--business-epoch", text)).transpose()?,
-    };
-    let found = run(call, async |client| client.lookup(&request).await)?;
-    output::answer(call.output, &found.value)
+    let namespace = parsed("--namespace", namespace)?;
+    let key = parsed("--key", key)?;
+    let business_epoch = business_epoch.map(|text| parsed("--business-epoch", text)).transpose()?;
+    let found = run(call, async |client| client.operation_by_key(namespace, key, business_epoch).await)?;
+    match found {
+        Some(operation) => output::answer(call.output, &operation),
+        None => Err(Failure::Refused("not-found".to_owned()).into()),
+    }
 }
 
 /// Shows the members.

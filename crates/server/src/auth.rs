@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use axum::extract::FromRequestParts;
 use hapax_api::Code;
 use hapax_auth::{Decision, Presented, Principal, Role, Roles, TokenRecord};
-use hapax_machine::command;
 use hapax_machine::ids::{ClientId, NamespaceName, TenantId};
 use hapax_machine::tenant;
+use hapax_machine::{View as _, command};
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
@@ -31,6 +31,8 @@ impl LocalTokens {
 pub(crate) struct Caller {
     principal: Principal,
     machine: command::Caller,
+    /// The public part of the credential.
+    token_id: String,
 }
 
 impl Caller {
@@ -57,6 +59,21 @@ impl Caller {
         Err(Refusal::new(Code::AuthForbidden))
     }
 
+    /// Looks again at the credential of a call that goes on for long.
+    pub(crate) fn is_still_good(&self, app: &App) -> Result<(), Refusal> {
+        let id = &self.token_id;
+        let expired = |at: Option<u64>| at.is_some_and(|at| at <= now_ms());
+        let replicated = app.node.token(id).map(|token| is_good(app, &token) && !expired(token.expires_at_ms));
+        let local = || app.tokens.0.get(id).is_some_and(|token| !expired(token.expires_at_ms));
+        if replicated.unwrap_or_else(local) { Ok(()) } else { Err(rejected("unknown")) }
+    }
+
+    /// Whether the credential is good for all of `names`; none of them means all that there are.
+    pub(crate) fn may_hand_on(&self, names: &[NamespaceName]) -> bool {
+        let all = self.machine.namespaces.is_empty();
+        all || (!names.is_empty() && names.iter().all(|name| self.machine.may_use(name)))
+    }
+
     /// Refuses a namespace that the credential is not good for, before it is looked up: the answer does not depend
     /// on whether there is one.
     pub(crate) fn require_namespace(&self, namespace: &NamespaceName) -> Result<(), Refusal> {
@@ -74,20 +91,45 @@ impl FromRequestParts<App> for Caller {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Refusal> {
         let value = parts.headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let presented = value.and_then(Presented::from_header).ok_or_else(|| rejected("malformed"))?;
-        let replicated = app.node.token(presented.id()).map(record);
+        let replicated = app.node.token(presented.id()).filter(|token| is_good(app, token)).map(record);
         if replicated.is_none() && !app.node.is_bootstrapped() && !app.tokens.0.contains_key(presented.id()) {
             // This node has not learnt its cluster's tokens yet: it cannot say that this one is wrong.
             return Err(Refusal::new(Code::StoreUnavailable));
         }
         let stored = replicated.as_ref().or_else(|| app.tokens.0.get(presented.id()));
         let principal = presented.verify(stored, now_ms()).ok_or_else(|| rejected("unknown"))?;
+        pace(app, &principal)?;
         let machine = command::Caller {
             tenant: TenantId::new(principal.tenant.as_str()),
             client: ClientId::new(principal.client.as_str()),
             namespaces: principal.namespaces.iter().map(|name| NamespaceName::new(name.as_str())).collect(),
         };
-        Ok(Self { principal, machine })
+        Ok(Self { principal, machine, token_id: presented.id().to_owned() })
     }
+}
+
+/// Counts the call against its tenant's pace and its client's, before anything is looked up for it.
+fn pace(app: &App, principal: &Principal) -> Result<(), Refusal> {
+    let (tenant, client) = (&principal.tenant, &principal.client);
+    let of_tenant = stored_tenant(app, &TenantId::new(tenant.as_str())).and_then(|tenant| tenant.requests_per_second);
+    if let Some(rate) = of_tenant {
+        app.pace.take(("tenant", tenant), rate)?;
+    }
+    if app.client_requests_per_second > 0 {
+        app.pace.take(("client", tenant, client), app.client_requests_per_second)?;
+    }
+    Ok(())
+}
+
+/// A tenant, from memory. A node that cannot read is about to stop, and lets nobody in by that.
+fn stored_tenant(app: &App, id: &TenantId) -> Option<tenant::TenantRecord> {
+    app.node.local().tenant(id).ok().flatten()
+}
+
+/// Whether neither the token nor its tenant was taken out of service.
+fn is_good(app: &App, token: &tenant::TokenRecord) -> bool {
+    let disabled = stored_tenant(app, &token.tenant).is_some_and(|tenant| tenant.disabled);
+    token.revoked_at.is_none() && !disabled
 }
 
 /// A replicated token as the credential layer knows it.

@@ -9,13 +9,11 @@ use std::path::{Path, PathBuf};
 
 use hapax_auth::{Role, Roles, Token, TokenRecord};
 use hapax_machine::command::Bootstrap;
-use hapax_machine::ids::{ClientId, NamespaceName, TenantId};
-use hapax_machine::namespace::{self, NamespaceRecord};
+use hapax_machine::ids::{ClientId, TenantId, WallTime};
+use hapax_machine::namespace::Retention;
 use hapax_machine::tenant;
 
-use crate::config::{
-    Attempts, Config, ConfigError, ConflictStyle, NamespaceSection, OnLapse, Scope, TokenSection, wrong,
-};
+use crate::config::{Config, ConfigError, TokenSection, refuse_retention, wrong};
 
 /// The file that a drawn first token is written to, in the data directory.
 const TOKEN_FILE: &str = "bootstrap-token";
@@ -30,6 +28,9 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     for namespace in &config.bootstrap.namespaces {
         if namespace.name.parse::<hapax_api::text::Namespace>().is_err() {
             return Err(wrong("bootstrap.namespaces", format!("{:?} is not a namespace name", namespace.name)));
+        }
+        if let Some(reason) = refuse_retention(&namespace.retention.policy(Retention::default())) {
+            return Err(wrong("bootstrap.namespaces", format!("{}: {reason}", namespace.name)));
         }
         if !names.insert(&namespace.name) {
             return Err(wrong("bootstrap.namespaces", format!("names {:?} twice", namespace.name)));
@@ -94,7 +95,7 @@ fn configured(section: &TokenSection) -> Result<TokenRecord, ConfigError> {
 /// The first commit of the configuration.
 pub(crate) fn command(config: &Config, token: &Token, cluster_id: [u8; 16], wall_ms: u64) -> Bootstrap {
     let tenant = TenantId::new(config.bootstrap.tenant.as_str());
-    let namespaces = config.bootstrap.namespaces.iter().map(|section| record(&tenant, section)).collect();
+    let namespaces = config.bootstrap.namespaces.iter().map(|section| section.record(&tenant)).collect();
     let tokens = vec![tenant::TokenRecord {
         id: token.id().to_owned(),
         secret_hash: token.secret_hash(),
@@ -103,33 +104,11 @@ pub(crate) fn command(config: &Config, token: &Token, cluster_id: [u8; 16], wall
         namespaces: Vec::new(),
         roles: Roles::all().bits(),
         expires_at_ms: None,
+        created_at: WallTime(wall_ms),
+        revoked_at: None,
     }];
-    Bootstrap { cluster_id, wall_ms, namespaces, tokens }
-}
-
-fn record(tenant: &TenantId, section: &NamespaceSection) -> NamespaceRecord {
-    NamespaceRecord {
-        tenant: tenant.clone(),
-        name: NamespaceName::new(section.name.as_str()),
-        scope: match section.scope {
-            Scope::Namespace => namespace::Scope::Namespace,
-            Scope::Client => namespace::Scope::Client,
-        },
-        on_lapse: match section.on_lapse {
-            OnLapse::Unknown => namespace::OnLapse::Unknown,
-            OnLapse::Takeover => namespace::OnLapse::Takeover,
-        },
-        attempts: match section.attempts {
-            Attempts::Automatic => namespace::Attempts::Automatic,
-            Attempts::Explicit => namespace::Attempts::Explicit,
-        },
-        conflict_style: match section.conflict_style {
-            ConflictStyle::Hapax => namespace::ConflictStyle::Hapax,
-            ConflictStyle::Ietf => namespace::ConflictStyle::Ietf,
-        },
-        transport_fields: section.transport_fields.clone(),
-        partitions: 1,
-    }
+    // The tenant is named by what it owns, and is the system's because it is the first.
+    Bootstrap { cluster_id, wall_ms, namespaces, tokens, tenants: Vec::new() }
 }
 
 /// The first token: the configured one, the one an interrupted bootstrap wrote, or a new one, which is durable

@@ -19,6 +19,13 @@ use thiserror::Error;
 
 use crate::logging::Format;
 
+mod namespaces;
+
+pub(crate) use namespaces::refuse_retention;
+pub use namespaces::{
+    Attempts, Authority, ConflictStyle, ExpiredKeys, NamespaceSection, OnLapse, RetentionSection, Scope,
+};
+
 /// Everything a node is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -168,6 +175,12 @@ pub struct LimitsSection {
     pub wait_ms: u64,
     /// Longest lease, in milliseconds.
     pub lease_ms: u64,
+    /// Items in a batch.
+    pub batch_items: usize,
+    /// Bytes in the body of a batch.
+    pub batch_bytes: usize,
+    /// Items on a page.
+    pub page_items: u64,
     /// Connections of callers at once; more are closed.
     pub connections: usize,
     /// Requests at work at once, over all connections; more are answered 503 `store.overloaded`.
@@ -178,6 +191,10 @@ pub struct LimitsSection {
     pub header_timeout_ms: u64,
     /// What a body may take to arrive, in milliseconds.
     pub body_timeout_ms: u64,
+    /// Calls a second that one client may make on this node; 0 for no limit of this kind.
+    pub client_requests_per_second: u32,
+    /// Watches at once, over all callers; more are answered 503 `store.overloaded`.
+    pub watches: usize,
 }
 
 impl Default for LimitsSection {
@@ -189,11 +206,16 @@ impl Default for LimitsSection {
             result_bytes: wire.result_bytes,
             wait_ms: wire.wait_ms,
             lease_ms: wire.lease_ms,
+            batch_items: wire.batch_items,
+            batch_bytes: wire.batch_bytes,
+            page_items: wire.page_items,
             connections: 4_096,
             requests: 8_192,
             request_timeout_ms: 5_000,
             header_timeout_ms: 10_000,
             body_timeout_ms: 10_000,
+            client_requests_per_second: 0,
+            watches: 256,
         }
     }
 }
@@ -207,6 +229,9 @@ impl LimitsSection {
             result_bytes: self.result_bytes,
             wait_ms: self.wait_ms,
             lease_ms: self.lease_ms,
+            batch_items: self.batch_items,
+            batch_bytes: self.batch_bytes,
+            page_items: self.page_items,
         }
     }
 }
@@ -265,73 +290,6 @@ impl Default for BootstrapSection {
         Self { tenant: "default".to_owned(), namespaces: vec![namespace] }
     }
 }
-
-/// `[[bootstrap.namespaces]]`
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct NamespaceSection {
-    /// Its name.
-    pub name: String,
-    /// Whose keys are compared.
-    pub scope: Scope,
-    /// What a lapsed lease means.
-    pub on_lapse: OnLapse,
-    /// Who names later attempts.
-    pub attempts: Attempts,
-    /// How conflicts are answered.
-    pub conflict_style: ConflictStyle,
-    /// Request fields that never enter the digest.
-    pub transport_fields: Vec<String>,
-}
-
-macro_rules! setting {
-    ($(#[$doc:meta])* $name:ident { $($(#[$first_doc:meta])* $first:ident)? ; $($(#[$variant_doc:meta])* $variant:ident),* }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-        #[serde(rename_all = "snake_case")]
-        pub enum $name {
-            $($(#[$first_doc])* #[default] $first,)?
-            $($(#[$variant_doc])* $variant,)*
-        }
-    };
-}
-
-setting!(
-    /// `scope`
-    Scope {
-        /// All authorised clients of the namespace.
-        Namespace ;
-        /// Each client its own.
-        Client
-    }
-);
-setting!(
-    /// `on_lapse`
-    OnLapse {
-        /// The outcome is unknown.
-        Unknown ;
-        /// The next claimant takes over.
-        Takeover
-    }
-);
-setting!(
-    /// `attempts`
-    Attempts {
-        /// The next claim is the new decision.
-        Automatic ;
-        /// The claim names the attempt.
-        Explicit
-    }
-);
-setting!(
-    /// `conflict_style`
-    ConflictStyle {
-        /// 409 and 202.
-        Hapax ;
-        /// 422 and 409.
-        Ietf
-    }
-);
 
 /// `[log]`
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -415,6 +373,7 @@ impl Config {
             ("limits.request_timeout_ms", self.limits.request_timeout_ms, 100, 60_000),
             ("limits.header_timeout_ms", self.limits.header_timeout_ms, 100, 60_000),
             ("limits.body_timeout_ms", self.limits.body_timeout_ms, 100, 60_000),
+            ("limits.watches", self.limits.watches as u64, 0, 1 << 16),
         ];
         for (setting, value, least, most) in bounded {
             if value < least || value > most {

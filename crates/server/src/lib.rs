@@ -3,7 +3,8 @@
 //!
 //! - [`config`] reads and checks what an operator wrote.
 //! - [`http`] accepts connections and bounds what any of them may cost.
-//! - [`routes`] is one file per resource; [`convert`] is the only place where wire types meet the core's.
+//! - [`calls`] makes every mutating call, single or in a batch; [`routes`] is one file per resource; [`convert`] is the only
+//!   place where wire types meet the core's.
 //! - [`serve`] wires a node together and takes it down again.
 //!
 //! Every call is authenticated, then authorised, then looked up, in that order, replays too.
@@ -13,11 +14,14 @@ pub mod config;
 pub mod serve;
 
 mod auth;
+mod calls;
 mod convert;
 mod http;
 mod metrics;
+mod pace;
 mod problem;
 mod routes;
+mod soon;
 mod state;
 mod waits;
 

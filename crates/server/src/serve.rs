@@ -18,11 +18,13 @@ use hapax_consensus::storage::{Storage, StorageError};
 use hapax_consensus::transport::{TcpDialer, TcpListener};
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::LocalTokens;
 use crate::config::{Config, ConfigError};
 use crate::http::{Connections, Gate, Timeouts, bind};
+use crate::pace::Pace;
 use crate::state::{App, Shared};
 use crate::waits::Waits;
 use crate::{bootstrap, metrics, routes};
@@ -120,7 +122,11 @@ fn app(config: &Config, node: Node, stop: CancellationToken) -> Result<App, Serv
         tokens: LocalTokens::new(bootstrap::local_tokens(config)?),
         request_timeout: config.request_timeout(),
         body_timeout: Duration::from_millis(config.limits.body_timeout_ms),
-        waits: Waits::new(config.limits.requests / 2, stop),
+        waits: Waits::new(config.limits.requests / 2, stop.clone()),
+        pace: Pace::default(),
+        client_requests_per_second: config.limits.client_requests_per_second,
+        watches: Arc::new(Semaphore::new(config.limits.watches)),
+        stop,
     })))
 }
 

@@ -6,7 +6,11 @@ use std::time::Duration;
 use hapax_api::Limits;
 use hapax_consensus::node::Node;
 
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
 use crate::auth::LocalTokens;
+use crate::pace::Pace;
 use crate::waits::Waits;
 
 /// Shared by all requests.
@@ -25,6 +29,14 @@ pub(crate) struct Shared {
     pub(crate) body_timeout: Duration,
     /// Where callers wait for changes.
     pub(crate) waits: Waits,
+    /// How fast callers may go.
+    pub(crate) pace: Pace,
+    /// Calls a second that one client may make; 0 for no limit of this kind.
+    pub(crate) client_requests_per_second: u32,
+    /// The room for watches.
+    pub(crate) watches: Arc<Semaphore>,
+    /// Cancelled when the node stops.
+    pub(crate) stop: CancellationToken,
 }
 
 impl std::ops::Deref for App {

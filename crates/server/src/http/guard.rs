@@ -58,7 +58,7 @@ fn well_formed(request: &Request) -> Result<(), Refusal> {
             return Err(Refusal::detail(Code::RequestInvalid, detail));
         }
     }
-    if request.method() == Method::POST && !is_json(headers) {
+    if matches!(*request.method(), Method::POST | Method::PUT) && !is_json(headers) {
         return Err(Refusal::detail(Code::UnsupportedMediaType, "Content-Type must be application/json"));
     }
     Ok(())
