@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use hapax_api::claim::{ClaimAnswer, ClaimRequest, DigestProfile};
 use hapax_api::execution::{OutcomeRequest, RenewRequest, ResultData};
+use hapax_api::find::LookupRequest;
 use hapax_api::json::{RawJson, Value};
 use hapax_client::{Claim, Client, Outcome, Settings};
 use serde::Serialize;
@@ -95,10 +96,12 @@ pub(crate) fn get(call: &Call, operation_id: &str) -> anyhow::Result<()> {
 
 /// Reads an operation by its key.
 pub(crate) fn lookup(call: &Call, namespace: &str, key: &str, business_epoch: Option<&str>) -> anyhow::Result<()> {
-    let namespace = parsed("--namespace", namespace)?;
-    let key = parsed("--key", key)?;
-    let business_epoch = business_epoch.map(|text| parsed("--business-epoch", text)).transpose()?;
-    let found = run(call, async |client| client.operation_by_key(namespace, key, business_epoch).await)?;
+    let request = LookupRequest::by_key(
+        parsed("--namespace", namespace)?,
+        parsed("--key", key)?,
+        business_epoch.map(|text| parsed("--business-epoch", text)).transpose()?,
+    );
+    let found = run(call, async |client| client.lookup(&request).await)?.operations.into_iter().next();
     match found {
         Some(operation) => output::answer(call.output, &operation),
         None => Err(Failure::Refused("not-found".to_owned()).into()),
