@@ -12,7 +12,7 @@ use crate::clock::{Clocks, Stamp};
 use crate::evidence::Source;
 use crate::grant::GrantCounter;
 use crate::ids::*;
-use crate::operation::{AcceptedReport, Closed, Definite, Reconciler, State};
+use crate::operation::{AcceptedReport, ClaimedOutcome, Closed, Definite, Reconciler, State};
 
 fn entry() -> EntryHead {
     EntryHead { group: GroupId(1), index: 2, term: 3, rules: RuleVersion(1), stamp: Stamp::default() }
@@ -110,6 +110,7 @@ fn execution_record() -> Execution {
         sole_holder: false,
         report: Some(AcceptedReport { lease_epoch: LeaseEpoch(8), content: ContentHash([9; 32]) }),
         unknown_since: Some(WallTime(10)),
+        claimed: Some(ClaimedOutcome { outcome: Definite::Completed, external_id: text("13") }),
         reconciler: Some(Reconciler {
             owner: "owner".into(),
             client: ClientId::new("client"),
@@ -137,6 +138,7 @@ fn operation_record() -> OperationRecord {
         evidence: 10,
         said: Some(ContentHash([11; 32])),
         chain: Some(ContentHash([12; 32])),
+        forgiven: Some(ContentHash([13; 32])),
         refusals: 13,
         capabilities: 14,
         resource: Some(Resource::new("resource")),
@@ -148,7 +150,7 @@ fn operation_record() -> OperationRecord {
     }
 }
 
-const EXECUTION_CHANGES: [fn(&mut Execution); 40] = [
+const EXECUTION_CHANGES: [fn(&mut Execution); 43] = [
     |it| it.id.slot = Slot(9),
     |it| it.id.random = [9; 16],
     |it| it.attempt = Attempt(9),
@@ -165,6 +167,9 @@ const EXECUTION_CHANGES: [fn(&mut Execution); 40] = [
     |it| it.authority[0].scope = EpochScope::new("other"),
     |it| it.authority[0].value = AuthorityEpoch(9),
     |it| it.effect_attempt = Attempt(9),
+    |it| it.claimed = None,
+    |it| it.claimed = Some(ClaimedOutcome { outcome: Definite::Failed, external_id: text("13") }),
+    |it| it.claimed = Some(ClaimedOutcome { outcome: Definite::Completed, external_id: None }),
     |it| it.reconciler = None,
     |it| held(it).owner = "other".into(),
     |it| held(it).client = ClientId::new("other"),
@@ -193,7 +198,7 @@ const EXECUTION_CHANGES: [fn(&mut Execution); 40] = [
 
 #[test]
 fn every_field_of_an_operation_counts() {
-    let changes: [fn(&mut OperationRecord); 33] = [
+    let changes: [fn(&mut OperationRecord); 35] = [
         |it| it.id.slot = Slot(9),
         |it| it.id.hash = [9; 20],
         |it| it.id.birth = Birth(9),
@@ -216,6 +221,8 @@ fn every_field_of_an_operation_counts() {
         |it| it.said = Some(ContentHash([9; 32])),
         |it| it.chain = None,
         |it| it.chain = Some(ContentHash([9; 32])),
+        |it| it.forgiven = None,
+        |it| it.forgiven = Some(ContentHash([9; 32])),
         |it| it.refusals = 9,
         |it| it.capabilities = 9,
         |it| it.resource = None,
@@ -312,6 +319,7 @@ fn every_field_of_evidence_counts() {
         lease_epoch: Some(LeaseEpoch(2)),
         outcome: Some(Definite::Completed),
         external_id: text("1"),
+        by: Some(operation_id(6)),
         reason: text("2"),
         proof: text("3"),
         met: State::Unknown,
@@ -320,7 +328,7 @@ fn every_field_of_evidence_counts() {
         chain: ContentHash([5; 32]),
     };
     let row = |(key, birth, number, record)| Change::Evidence(key, birth, number, record);
-    let changes: [fn(&mut EvidenceRow); 23] = [
+    let changes: [fn(&mut EvidenceRow); 25] = [
         |it| it.0.tenant = TenantTag([9; 8]),
         |it| it.0.hash = [9; 20],
         |it| it.1 = Birth(9),
@@ -335,6 +343,8 @@ fn every_field_of_evidence_counts() {
         |it| it.3.outcome = None,
         |it| it.3.outcome = Some(Definite::Failed),
         |it| it.3.external_id = None,
+        |it| it.3.by = None,
+        |it| it.3.by = Some(operation_id(9)),
         |it| it.3.reason = None,
         |it| it.3.proof = None,
         |it| it.3.met = State::Executing,

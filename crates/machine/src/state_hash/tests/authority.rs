@@ -407,6 +407,7 @@ fn every_reason_of_a_refusal_counts() {
         QuotaExceeded,
         PolicyFixed,
         VersionMismatch,
+        NotASuccessor,
         NotYours,
         WallStep,
         AlreadyBootstrapped,
