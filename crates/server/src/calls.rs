@@ -69,7 +69,8 @@ impl IntoResponse for Reply {
 pub(crate) fn roles(kind: ItemKind) -> &'static [Role] {
     match kind {
         ItemKind::Claim | ItemKind::Renew | ItemKind::Outcome | ItemKind::Evidence => &[Role::Claim],
-        ItemKind::Register | ItemKind::Issue | ItemKind::IssueBounded => &[Role::Issue],
+        ItemKind::Register => &[Role::Issue, Role::Claim],
+        ItemKind::Issue | ItemKind::IssueBounded => &[Role::Issue],
         ItemKind::Revoke | ItemKind::Close => &[Role::Issue, Role::Operate],
         ItemKind::Resolve | ItemKind::Escalate => &[Role::Reconcile, Role::Operate],
         ItemKind::Reconcile => &[Role::Reconcile],
@@ -79,9 +80,28 @@ pub(crate) fn roles(kind: ItemKind) -> &'static [Role] {
     }
 }
 
-/// Makes a call.
+/// Makes a call, and counts what it came to.
 pub(crate) async fn perform(app: &App, caller: &Caller, item: ReadItem) -> Result<Reply, Refusal> {
     caller.require_any(roles(item.kind()))?;
+    let kind = item.kind();
+    let made = made(app, caller, item).await;
+    let result = match &made {
+        Ok(_) => "done",
+        Err(refusal) => match refusal.code() {
+            Code::StoreOutcomeUnknown => "outcome_unknown",
+            Code::StoreUnavailable | Code::StoreOverloaded => "unavailable",
+            Code::NotFound => {
+                metrics::counter!("hapax_auth_rejections_total", "reason" => "absent").increment(1);
+                "refused"
+            }
+            _ => "refused",
+        },
+    };
+    metrics::counter!("hapax_calls_total", "kind" => kind.as_str(), "result" => result).increment(1);
+    made
+}
+
+async fn made(app: &App, caller: &Caller, item: ReadItem) -> Result<Reply, Refusal> {
     let command = match item {
         ReadItem::Claim(request) => return claim(app, caller, request).await,
         ReadItem::Reconcile(request) => return reconcile(app, caller, request).await,
@@ -99,7 +119,13 @@ pub(crate) async fn perform(app: &App, caller: &Caller, item: ReadItem) -> Resul
         }
         other => addressed(caller.machine().clone(), other)?,
     };
-    reply(app, &propose(app, command).await?)
+    let reports = matches!(command, Command::Report(_));
+    let outcome = propose(app, command).await?;
+    if let (true, Answer::Accepted(standing)) = (reports, &outcome.answer) {
+        let state = convert::state(standing.state).as_str();
+        metrics::counter!("hapax_outcomes_total", "outcome" => state).increment(1);
+    }
+    reply(app, &outcome)
 }
 
 /// The command of a call that addresses something by its id.
@@ -401,4 +427,49 @@ fn count_claim(result: &'static str, from: &'static str) {
 fn count_refusal(reason: Reason) {
     let (code, _) = convert::code_of(reason);
     metrics::counter!("hapax_refusals_total", "code" => code.as_str()).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use hapax_api::endpoints::{self, Method};
+
+    use super::*;
+
+    /// The path of the single call.
+    fn path(kind: ItemKind) -> &'static str {
+        match kind {
+            ItemKind::Claim => endpoints::CLAIMS,
+            ItemKind::Register => endpoints::OPERATIONS,
+            ItemKind::Issue => endpoints::ISSUE,
+            ItemKind::IssueBounded => endpoints::CAPABILITIES,
+            ItemKind::Revoke => endpoints::REVOKE,
+            ItemKind::Renew => endpoints::RENEW,
+            ItemKind::Outcome => endpoints::OUTCOME,
+            ItemKind::Evidence => endpoints::EVIDENCE,
+            ItemKind::Resolve => endpoints::RESOLVE,
+            ItemKind::Escalate => endpoints::ESCALATE,
+            ItemKind::Fence => endpoints::FENCE,
+            ItemKind::Quarantine => endpoints::QUARANTINE,
+            ItemKind::Release => endpoints::RELEASE,
+            ItemKind::Supersede => endpoints::SUPERSEDE,
+            ItemKind::Close => endpoints::CLOSE,
+            ItemKind::Reconcile => endpoints::RECONCILE,
+            ItemKind::Bump => endpoints::BUMP,
+        }
+    }
+
+    #[test]
+    fn a_call_needs_the_roles_that_its_documentation_names() {
+        for kind in ItemKind::ALL {
+            let documented = endpoints::all()
+                .into_iter()
+                .find(|endpoint| endpoint.method == Method::Post && endpoint.path == path(*kind))
+                .unwrap_or_else(|| panic!("{kind} has an endpoint"));
+            let documented: BTreeSet<&str> = documented.roles.iter().copied().collect();
+            let enforced: BTreeSet<&str> = roles(*kind).iter().map(|role| role.as_str()).collect();
+            assert_eq!(enforced, documented, "{kind}");
+        }
+    }
 }
