@@ -464,7 +464,6 @@ mod tests {
     fn a_call_needs_the_roles_that_its_documentation_names() {
         for kind in ItemKind::ALL {
             let documented = endpoints::all()
-                .into_iter()
                 .find(|endpoint| endpoint.method == Method::Post && endpoint.path == path(*kind))
                 .unwrap_or_else(|| panic!("{kind} has an endpoint"));
             let documented: BTreeSet<&str> = documented.roles.iter().copied().collect();

@@ -10,7 +10,7 @@ use figment::Figment;
 use figment::providers::{Env, Format as _, Toml};
 use hapax_api::Limits;
 use hapax_codec::peer::hello::ClusterId;
-use hapax_consensus::config::{LogLimits, NodeConfig, Scrub, Timing};
+use hapax_consensus::config::{LogLimits, NodeConfig, Reads, Retention, Scrub, Timing};
 use hapax_consensus::transport;
 use hapax_consensus::types::PeerNode;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -39,6 +39,12 @@ pub struct Config {
     /// Consensus.
     #[serde(default)]
     pub raft: RaftSection,
+    /// When floors are raised, and when bytes are given back.
+    #[serde(default)]
+    pub retention: RetentionPaceSection,
+    /// How recent this node's own state must be for local answers.
+    #[serde(default)]
+    pub reads: ReadsSection,
     /// What callers may send and how much at once.
     #[serde(default)]
     pub limits: LimitsSection,
@@ -157,6 +163,55 @@ impl RaftSection {
             purge_batch: self.purge_batch.unwrap_or(base.purge_batch),
             flush_interval: self.flush_interval_ms.map_or(base.flush_interval, Duration::from_millis),
             ..base
+        }
+    }
+}
+
+/// `[retention]`: a node's part in forgetting; what is forgotten is each namespace's policy.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RetentionPaceSection {
+    /// How often the leader looks whether floors can be raised, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interval_ms: Option<u64>,
+    /// Time from one pass that gives bytes back to the next, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compact_interval_ms: Option<u64>,
+    /// How fast such a pass goes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compact_bytes_per_s: Option<u64>,
+}
+
+impl RetentionPaceSection {
+    fn consensus(&self) -> Retention {
+        let base = Retention::DEFAULT;
+        Retention {
+            interval: self.interval_ms.map_or(base.interval, Duration::from_millis),
+            compact_interval: self.compact_interval_ms.map_or(base.compact_interval, Duration::from_millis),
+            compact_bytes_per_s: self.compact_bytes_per_s.unwrap_or(base.compact_bytes_per_s),
+        }
+    }
+}
+
+/// `[reads]`: answers from this node's own state.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReadsSection {
+    /// While such answers are asked for, the state is confirmed this often, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_fact_renew_ms: Option<u64>,
+    /// What was confirmed longer ago answers nothing, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_fact_max_staleness_ms: Option<u64>,
+}
+
+impl ReadsSection {
+    fn consensus(&self) -> Reads {
+        let base = Reads::DEFAULT;
+        let max_staleness = self.local_fact_max_staleness_ms.map(Duration::from_millis);
+        Reads {
+            local_fact_renew: self.local_fact_renew_ms.map_or(base.local_fact_renew, Duration::from_millis),
+            local_fact_max_staleness: max_staleness.unwrap_or(base.local_fact_max_staleness),
         }
     }
 }
@@ -380,7 +435,7 @@ impl Config {
                 return Err(wrong(setting, format!("is {value}; it must be between {least} and {most}")));
             }
         }
-        self.node_config()?.check().map_err(|error| wrong("raft", error.to_string()))?;
+        self.node_config()?.check().map_err(|error| wrong("consensus", error.to_string()))?;
         if tracing_subscriber::EnvFilter::try_new(&self.log.level).is_err() {
             return Err(wrong("log.level", "is neither a level nor a filter".to_owned()));
         }
@@ -439,6 +494,8 @@ impl Config {
             timing: self.raft.timing(),
             log: self.raft.log(),
             scrub: Scrub::DEFAULT,
+            retention: self.retention.consensus(),
+            reads: self.reads.consensus(),
             transport: match self.raft.profile {
                 Profile::Lan => transport::Config::lan(),
                 Profile::Wan => transport::Config::wan(),
