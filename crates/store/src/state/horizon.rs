@@ -91,6 +91,12 @@ impl Known {
         self.events
     }
 
+    /// Whether an operation that was born so late is known not to be gone.
+    #[cfg(test)]
+    pub(super) fn spares(&self, birth: Birth) -> bool {
+        birth > self.forgotten_until
+    }
+
     fn floors(&self, tenant: &str, namespace: &str) -> Floors {
         self.floors.get(tenant).and_then(|named| named.get(namespace)).copied().unwrap_or_default()
     }

@@ -51,10 +51,11 @@ fn an_operation_is_live_until_it_is_terminal_and_never_both() {
             let lines = dump(&driver.store.view()).into_iter();
             lines.filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()
         };
-        assert_eq!(families(&driver), ["meta", "meta", "meta", "live", "execution"]);
+        assert_eq!(families(&driver), ["meta", "meta", "meta", "meta", "meta", "live", "execution", "events"]);
         assert_eq!(driver.store.live_leases().unwrap().len(), 1);
         driver.one(report(grant.execution_id, grant.lease.lease_epoch, Definite::Completed));
-        assert_eq!(families(&driver), ["meta", "meta", "meta", "terminal", "execution", "body"]);
+        let after = ["meta", "meta", "meta", "meta", "meta", "terminal", "execution", "body", "events", "events"];
+        assert_eq!(families(&driver), after);
         assert_eq!(driver.store.live_leases().unwrap(), []);
         let view = driver.store.view();
         let record = view.operation(&row(OnLapse::Unknown, 1)).unwrap().unwrap();
@@ -70,7 +71,7 @@ fn every_kind_of_row_is_read_back() {
         driver.run_to(100);
         let view = driver.store.view();
         let lines = dump(&view);
-        for family in ["meta", "live", "terminal", "execution", "grant", "body", "evidence"] {
+        for family in ["meta", "live", "terminal", "execution", "grant", "body", "evidence", "authority", "events"] {
             assert!(lines.iter().any(|line| line.starts_with(family)), "no {family} row in the script");
         }
         assert!(!lines.iter().any(|line| line.contains("undecodable")));
@@ -78,12 +79,13 @@ fn every_kind_of_row_is_read_back() {
         assert!(taken.grants > 1, "never taken over");
         // The first claim on key 2 was made by entry 40; a later one superseded it.
         let grant = view.grant(&taken.key(), taken.id.birth, &ClaimId(random(40))).unwrap().unwrap();
-        assert_eq!(grant.execution, taken.execution.id);
+        let held = taken.execution.as_ref().unwrap();
+        assert_eq!(grant.execution, held.id);
         let tag = TenantTag::of(&taken.tenant);
-        let execution = view.execution(tag, &taken.execution.id).unwrap().unwrap();
+        let execution = view.execution(tag, &held.id).unwrap().unwrap();
         assert_eq!(execution.operation, taken.key());
         assert_eq!(view.grant(&taken.key(), Birth(1), &ClaimId(random(40))).unwrap(), None);
-        assert_eq!(view.execution(TenantTag([0; 8]), &taken.execution.id).unwrap(), None);
+        assert_eq!(view.execution(TenantTag([0; 8]), &held.id).unwrap(), None);
     }
 }
 
@@ -175,7 +177,7 @@ fn state_hashes_are_kept_at_their_indexes() {
         let store = place.open();
         for n in 1..=1_030u64 {
             let head = Head { state_hash: [n as u8; 32], ..Head::default() };
-            store.commit(&applied(n * HASH_EVERY), &Changes { head, rows: Vec::new() }).unwrap();
+            store.commit(&applied(n * HASH_EVERY), &Changes { head, ..Changes::default() }).unwrap();
         }
         let view = store.view();
         assert_eq!(store.newest_state_hash().unwrap(), Some((1_030 * HASH_EVERY, [1_030u64 as u8; 32])));
@@ -183,7 +185,7 @@ fn state_hashes_are_kept_at_their_indexes() {
         assert_eq!(view.state_hash_at(6 * HASH_EVERY).unwrap(), None, "1,024 are kept");
         assert_eq!(view.state_hash_at(7 * HASH_EVERY + 1).unwrap(), None);
         let head = Head { state_hash: [0xee; 32], ..Head::default() };
-        store.commit(&applied(1_030 * HASH_EVERY + 1), &Changes { head, rows: Vec::new() }).unwrap();
+        store.commit(&applied(1_030 * HASH_EVERY + 1), &Changes { head, ..Changes::default() }).unwrap();
         assert_eq!(store.newest_state_hash().unwrap().map(|(index, _)| index), Some(1_030 * HASH_EVERY));
     }
 }

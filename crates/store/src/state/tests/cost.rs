@@ -11,6 +11,7 @@ fn a_fresh_key_reads_no_disk() {
     const KEYS: u64 = 2_000;
     let place = Place::disk();
     let mut driver = Driver::on(place.open());
+    driver.ages = false;
     for n in 1..=8 {
         driver.run_to(n * 250);
         driver.store.flush().unwrap();

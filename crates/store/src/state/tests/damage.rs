@@ -27,7 +27,7 @@ fn generation(place: &Place) -> PathBuf {
 }
 
 /// A copy of a state, to be damaged; of a running one, what a crash would leave.
-fn copy(place: &Place) -> Place {
+pub(super) fn copy(place: &Place) -> Place {
     fn copy_dir(from: &Path, to: &Path) {
         fs::create_dir_all(to).unwrap();
         for entry in fs::read_dir(from).unwrap() {
@@ -214,7 +214,7 @@ fn a_damaged_current_or_active_file_is_refused_by_name() {
 #[test]
 fn a_state_of_another_format_is_refused() {
     let place = grown();
-    let families = ["meta", "live", "terminal", "execution", "grant", "body", "evidence"];
+    let families = super::super::disk::Family::ALL.map(super::super::disk::Family::name);
     {
         let db = rocksdb::DB::open_cf(&rocksdb::Options::default(), generation(&place), families).unwrap();
         db.put_cf(db.cf_handle("meta").unwrap(), super::super::keys::FORMAT, 2u32.to_be_bytes()).unwrap();

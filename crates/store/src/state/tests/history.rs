@@ -13,15 +13,17 @@ enum Act {
     Crash,
     Checkpoint,
     Install,
+    Compact,
 }
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        4 => (1u64..12).prop_map(Act::Entries),
+        4 => (1u64..30).prop_map(Act::Entries),
         2 => Just(Act::Flush),
         2 => Just(Act::Crash),
         1 => Just(Act::Checkpoint),
         1 => Just(Act::Install),
+        1 => Just(Act::Compact),
     ]
 }
 
@@ -47,6 +49,12 @@ proptest! {
                     prop_assert!(driver.step().is_err());
                     driver = Driver::on(open());
                     prop_assert_eq!(everything(&driver.store), flushed.clone());
+                }
+                Act::Compact => {
+                    let before = everything(&driver.store);
+                    driver.compact();
+                    flushed = everything(&driver.store);
+                    prop_assert_eq!(&flushed, &before);
                 }
                 Act::Checkpoint => {
                     let path = dir.path().join(checkpoints.len().to_string());
