@@ -28,7 +28,6 @@ use tokio::time::Instant;
 use crate::auth::Caller;
 use crate::convert::{self, Drawn};
 use crate::problem::Refusal;
-use crate::soon::Soon as _;
 use crate::state::App;
 use crate::waits::Woken;
 

@@ -21,7 +21,6 @@ mod metrics;
 mod pace;
 mod problem;
 mod routes;
-mod soon;
 mod state;
 mod waits;
 

@@ -28,7 +28,6 @@ use crate::auth::Caller;
 use crate::calls;
 use crate::convert;
 use crate::problem::Refusal;
-use crate::soon::Soon as _;
 use crate::state::App;
 
 /// Events that one look takes from the state, of all tenants.
