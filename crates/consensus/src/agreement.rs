@@ -11,13 +11,15 @@ pub(crate) type Hash = [u8; 32];
 /// Indexes of which hashes are remembered: peers are asked at different moments and name different indexes.
 const INDEXES_MAX: usize = 64;
 
-/// What a comparison showed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a comparison showed, from good to bad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     /// Nobody holds another state at this index, as far as was heard.
     Same,
+    /// Somebody does, and a strict majority of the voters agrees with this node: the other one has to stop.
+    OtherIsOutlier,
     /// Somebody does, and it cannot be told who is wrong.
-    Differs,
+    Undecided,
     /// A strict majority of the voters agrees on another state than this node's.
     Outlier,
 }
@@ -35,32 +37,58 @@ impl Heard {
         }
     }
 
-    /// Compares at every index that somebody has named, with this node's own hashes; gives the worst verdict and its
-    /// index. `own` answers `None` where this node has not applied the index or does not keep its hash any more.
+    /// Compares at every index that somebody has named, with the hashes of this node `own`; gives the worst verdict and its
+    /// index. `held` answers `None` where this node has not applied the index or does not keep its hash any more.
     pub(crate) fn judge(
         &self,
+        own: NodeId,
         voter_sets: &[BTreeSet<NodeId>],
-        own: impl Fn(u64) -> Option<Hash>,
+        held: impl Fn(u64) -> Option<Hash>,
     ) -> Option<(u64, Verdict)> {
-        let compared =
-            self.0.iter().filter_map(|(index, others)| Some((*index, judge(own(*index)?, others, voter_sets))));
-        compared
-            .filter(|(_, verdict)| *verdict != Verdict::Same)
-            .max_by_key(|(_, verdict)| *verdict == Verdict::Outlier)
+        let compared = self.0.iter().filter_map(|(index, others)| {
+            let held = held(*index)?;
+            Some((*index, compare(own, held, others, voter_sets)))
+        });
+        let mut compared: Vec<(u64, Verdict, BTreeSet<NodeId>)> =
+            compared.map(|(index, (verdict, differ))| (index, verdict, differ)).collect();
+        // States never meet again once they differ: whoever was an outlier once is not listened to elsewhere.
+        let outliers: BTreeSet<NodeId> = (compared.iter())
+            .filter(|(_, verdict, _)| *verdict == Verdict::OtherIsOutlier)
+            .flat_map(|(_, _, differ)| differ.iter().copied())
+            .collect();
+        for (_, verdict, differ) in &mut compared {
+            if *verdict == Verdict::Undecided && differ.is_subset(&outliers) {
+                *verdict = Verdict::OtherIsOutlier;
+            }
+        }
+        let worst = compared.into_iter().max_by_key(|(index, verdict, _)| (*verdict, *index));
+        worst.map(|(index, verdict, _)| (index, verdict)).filter(|(_, verdict)| *verdict != Verdict::Same)
     }
 }
 
-fn judge(own: Hash, others: &BTreeMap<NodeId, Hash>, voter_sets: &[BTreeSet<NodeId>]) -> Verdict {
-    let against: BTreeSet<Hash> = others.values().copied().filter(|hash| *hash != own).collect();
-    if against.is_empty() {
-        return Verdict::Same;
+/// Compares one index; gives who differs from this node, too.
+fn compare(
+    own: NodeId,
+    held: Hash,
+    others: &BTreeMap<NodeId, Hash>,
+    voter_sets: &[BTreeSet<NodeId>],
+) -> (Verdict, BTreeSet<NodeId>) {
+    let differ: BTreeSet<NodeId> = others.iter().filter(|(_, hash)| **hash != held).map(|(node, _)| *node).collect();
+    if differ.is_empty() {
+        return (Verdict::Same, differ);
     }
+    let said = |node: &NodeId| if *node == own { Some(&held) } else { others.get(node) };
     // While the membership changes, a majority of each set must agree: one set may be mostly newcomers.
     let majority = |hash: &Hash| {
-        let agree = |set: &BTreeSet<NodeId>| set.iter().filter(|voter| others.get(voter) == Some(hash)).count();
+        let agree = |set: &BTreeSet<NodeId>| set.iter().filter(|voter| said(voter) == Some(hash)).count();
         !voter_sets.is_empty() && voter_sets.iter().all(|set| agree(set) * 2 > set.len())
     };
-    if against.iter().any(majority) { Verdict::Outlier } else { Verdict::Differs }
+    let verdict = match () {
+        () if majority(&held) => Verdict::OtherIsOutlier,
+        () if differ.iter().filter_map(|node| others.get(node)).any(majority) => Verdict::Outlier,
+        () => Verdict::Undecided,
+    };
+    (verdict, differ)
 }
 
 #[cfg(test)]
@@ -76,9 +104,14 @@ mod tests {
         heard
     }
 
+    fn sets(voters: &[&[NodeId]]) -> Vec<BTreeSet<NodeId>> {
+        voters.iter().map(|set| set.iter().copied().collect()).collect()
+    }
+
+    /// What node 1, which holds A, makes of it.
     fn verdict(said: &[(NodeId, Hash)], voters: &[&[NodeId]]) -> Option<Verdict> {
-        let sets: Vec<BTreeSet<NodeId>> = voters.iter().map(|set| set.iter().copied().collect()).collect();
-        heard(said).judge(&sets, |index| (index == 1_024).then_some(A)).map(|(_, verdict)| verdict)
+        let held = |index| (index == 1_024).then_some(A);
+        heard(said).judge(1, &sets(voters), held).map(|(_, verdict)| verdict)
     }
 
     #[test]
@@ -89,13 +122,34 @@ mod tests {
 
     #[test]
     fn only_a_strict_majority_makes_an_outlier() {
-        assert_eq!(verdict(&[(2, B), (3, B)], &[&[1, 2, 3]]), Some(Verdict::Outlier));
-        assert_eq!(verdict(&[(2, B)], &[&[1, 2, 3]]), Some(Verdict::Differs));
-        assert_eq!(verdict(&[(2, B), (3, [3; 32])], &[&[1, 2, 3]]), Some(Verdict::Differs));
-        assert_eq!(verdict(&[(2, B), (3, B)], &[&[1, 2, 3, 4]]), Some(Verdict::Differs), "two of four");
-        assert_eq!(verdict(&[(2, B), (3, B)], &[&[1, 4, 5]]), Some(Verdict::Differs), "learners do not count");
-        assert_eq!(verdict(&[(2, B), (3, B)], &[&[1, 2, 3], &[3, 4, 5]]), Some(Verdict::Differs), "one set of two");
-        assert_eq!(verdict(&[(2, B), (3, B)], &[]), Some(Verdict::Differs), "no voters known");
+        let (outlier, undecided) = (Some(Verdict::Outlier), Some(Verdict::Undecided));
+        assert_eq!(verdict(&[(2, B), (3, B)], &[&[1, 2, 3]]), outlier);
+        assert_eq!(verdict(&[(2, B)], &[&[1, 2, 3]]), undecided);
+        assert_eq!(verdict(&[(2, B), (3, [3; 32])], &[&[1, 2, 3]]), undecided);
+        assert_eq!(verdict(&[(2, B), (3, B)], &[&[1, 2, 3, 4]]), undecided, "two of four");
+        assert_eq!(verdict(&[(2, B), (3, B)], &[&[1, 4, 5]]), undecided, "learners do not count");
+        assert_eq!(verdict(&[(2, B), (3, B)], &[&[1, 2, 3], &[3, 4, 5]]), undecided, "one set of two");
+        assert_eq!(verdict(&[(2, B), (3, B)], &[]), undecided, "no voters known");
+    }
+
+    #[test]
+    fn a_majority_with_this_node_makes_the_other_an_outlier() {
+        let other = Some(Verdict::OtherIsOutlier);
+        assert_eq!(verdict(&[(2, A), (3, B)], &[&[1, 2, 3]]), other);
+        assert_eq!(verdict(&[(2, A), (3, B)], &[&[1, 2, 3], &[1, 2, 4]]), other);
+        assert_eq!(verdict(&[(9, B)], &[&[1]]), other, "a learner beside the only voter");
+        assert_eq!(verdict(&[(2, A), (3, B)], &[&[1, 2, 3, 4]]), Some(Verdict::Undecided), "two of four");
+        assert_eq!(verdict(&[(2, A), (3, B)], &[&[2, 3, 4]]), Some(Verdict::Undecided), "this node has no vote");
+    }
+
+    #[test]
+    fn who_was_an_outlier_once_is_not_listened_to_elsewhere() {
+        let mut heard = heard(&[(2, A), (3, B)]);
+        heard.note(3, 2_048, B);
+        let voters = sets(&[&[1, 2, 3]]);
+        assert_eq!(heard.judge(1, &voters, |_| Some(A)), Some((2_048, Verdict::OtherIsOutlier)));
+        heard.note(2, 3_072, B);
+        assert_eq!(heard.judge(1, &voters, |_| Some(A)), Some((3_072, Verdict::Undecided)), "but others are");
     }
 
     #[test]
@@ -103,7 +157,7 @@ mod tests {
         let mut heard = Heard::default();
         heard.note(2, 2_048, B);
         heard.note(3, 2_048, B);
-        assert_eq!(heard.judge(&[BTreeSet::from([1, 2, 3])], |index| (index == 1_024).then_some(A)), None);
+        assert_eq!(heard.judge(1, &sets(&[&[1, 2, 3]]), |index| (index == 1_024).then_some(A)), None);
     }
 
     #[test]
@@ -113,9 +167,9 @@ mod tests {
             heard.note(2, n * 1_024, A);
         }
         heard.note(3, 1_024, B);
-        let voters = [BTreeSet::from([1, 2, 3])];
-        assert_eq!(heard.judge(&voters, |_| Some(A)), Some((1_024, Verdict::Outlier)));
+        let voters = sets(&[&[1, 2, 3]]);
+        assert_eq!(heard.judge(1, &voters, |_| Some(A)), Some((1_024, Verdict::Outlier)));
         heard.note(2, 1_024 * 1_024, A);
-        assert_eq!(heard.judge(&voters, |_| Some(A)), None);
+        assert_eq!(heard.judge(1, &voters, |_| Some(A)), None);
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hapax_codec::peer::hello::ClusterId;
+use hapax_machine::limits::RETENTION_MARGIN_MS;
 use openraft::{Config as RaftConfig, SnapshotPolicy};
 
 use crate::transport;
@@ -29,6 +30,10 @@ pub struct NodeConfig {
     pub log: LogLimits,
     /// How the state is read through for rotten blocks.
     pub scrub: Scrub,
+    /// How what is over is forgotten.
+    pub retention: Retention,
+    /// How recent this node's own state must be for answers that do not go through the log.
+    pub reads: Reads,
     /// Times and limits of the connections between nodes.
     pub transport: transport::Config,
 }
@@ -113,6 +118,41 @@ impl Scrub {
     pub const DEFAULT: Self = Self { interval: Duration::from_secs(6 * 3_600), bytes_per_s: 16 << 20 };
 }
 
+/// How what is over is forgotten: when floors are raised, and when its bytes are given back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// How often the leader looks whether floors can be raised.
+    pub interval: Duration,
+    /// Time from one pass over the state that gives back what is gone to the next. One reads and writes all of it.
+    pub compact_interval: Duration,
+    /// How fast such a pass goes, in bytes per second.
+    pub compact_bytes_per_s: u64,
+}
+
+impl Retention {
+    /// A look a minute; a pass every six hours at most, at a rate that leaves the disk to claims.
+    pub const DEFAULT: Self = Self {
+        interval: Duration::from_secs(60),
+        compact_interval: Duration::from_secs(6 * 3_600),
+        compact_bytes_per_s: 32 << 20,
+    };
+}
+
+/// How recent this node's own state must be for answers that do not go through the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reads {
+    /// While such answers are asked for, the state is confirmed this often.
+    pub local_fact_renew: Duration,
+    /// What was confirmed longer ago answers nothing.
+    pub local_fact_max_staleness: Duration,
+}
+
+impl Reads {
+    /// Twice a second, for two seconds.
+    pub const DEFAULT: Self =
+        Self { local_fact_renew: Duration::from_millis(500), local_fact_max_staleness: Duration::from_secs(2) };
+}
+
 /// A configuration that contradicts itself. Names the settings and says which relation must hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -175,6 +215,17 @@ impl NodeConfig {
         self.timing.check()?;
         self.log.check()?;
         self.transport.check()?;
+        self.retention.check()?;
+        self.reads.check()?;
+        Relation {
+            left: "retention.interval_ms",
+            left_value: millis(self.retention.interval),
+            must: ABOVE,
+            right: "reads.local_fact_max_staleness_ms",
+            right_value: millis(self.reads.local_fact_max_staleness),
+            why: "a node could answer from a state that has not heard of what is forgotten",
+        }
+        .check()?;
         if self.scrub.interval.is_zero() {
             return Err(ConfigError::Setting { setting: "scrub.interval", why: "zero is too little".to_owned() });
         }
@@ -294,6 +345,11 @@ impl Timing {
         Duration::from_millis(self.election_min_ms)
     }
 
+    /// How far healthy wall clocks may be apart.
+    pub fn max_clock_skew(&self) -> Duration {
+        Duration::from_millis(self.max_clock_skew_ms)
+    }
+
     /// The longest that followers wait for a silent leader before one of them campaigns.
     pub fn failover(&self) -> Duration {
         Duration::from_millis(self.election_max_ms.saturating_mul(2))
@@ -318,6 +374,47 @@ impl LogLimits {
     }
 }
 
+impl Retention {
+    fn check(&self) -> Result<(), ConfigError> {
+        let positive = [
+            ("retention.interval_ms", millis(self.interval)),
+            ("retention.compact_interval_ms", millis(self.compact_interval)),
+            ("retention.compact_bytes_per_s", self.compact_bytes_per_s),
+        ];
+        match positive.iter().find(|(_, value)| *value == 0) {
+            Some((setting, _)) => Err(ConfigError::Setting { setting, why: "zero is too little".to_owned() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Retention stays a margin of a minute behind what a policy allows: a state that is older could show what is forgotten.
+const STALENESS_MS_MAX: u64 = RETENTION_MARGIN_MS / 6;
+
+impl Reads {
+    fn check(&self) -> Result<(), ConfigError> {
+        let renew_ms = millis(self.local_fact_renew);
+        if renew_ms == 0 {
+            let why = "zero is too little".to_owned();
+            return Err(ConfigError::Setting { setting: "reads.local_fact_renew_ms", why });
+        }
+        let staleness_ms = millis(self.local_fact_max_staleness);
+        if staleness_ms > STALENESS_MS_MAX {
+            let why = format!("{staleness_ms} is above {STALENESS_MS_MAX}");
+            return Err(ConfigError::Setting { setting: "reads.local_fact_max_staleness_ms", why });
+        }
+        Relation {
+            left: "reads.local_fact_max_staleness_ms",
+            left_value: staleness_ms,
+            must: ABOVE,
+            right: "twice reads.local_fact_renew_ms",
+            right_value: renew_ms.saturating_mul(2),
+            why: "one slow round would end local answers",
+        }
+        .check()
+    }
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
@@ -336,6 +433,8 @@ mod tests {
             timing: Timing::LAN,
             log: LogLimits::DEFAULT,
             scrub: Scrub::DEFAULT,
+            retention: Retention::DEFAULT,
+            reads: Reads::DEFAULT,
             transport: transport::Config::lan(),
         }
     }
@@ -402,5 +501,21 @@ mod tests {
         );
         assert!(refused(|config| config.log.purge_batch = 0).starts_with("log.purge_batch"));
         assert!(refused(|config| config.transport.append_window = 0).contains("append_window"));
+    }
+
+    #[test]
+    fn local_answers_and_retention_must_fit_each_other() {
+        let ms = Duration::from_millis;
+        let slow = refused(|config| config.reads.local_fact_renew = ms(1_000));
+        assert!(slow.starts_with("reads.local_fact_max_staleness_ms (2000) must be above twice"), "{slow}");
+        let old = refused(|config| config.reads.local_fact_max_staleness = ms(10_001));
+        assert!(old.starts_with("reads.local_fact_max_staleness_ms: 10001"), "{old}");
+        let hasty = refused(|config| config.retention.interval = ms(2_000));
+        assert!(hasty.starts_with("retention.interval_ms (2000) must be above reads.local_fact"), "{hasty}");
+        assert!(refused(|config| config.reads.local_fact_renew = ms(0)).starts_with("reads.local_fact_renew_ms"));
+        assert!(refused(|config| config.retention.interval = ms(0)).starts_with("retention.interval_ms"));
+        assert!(
+            refused(|config| config.retention.compact_bytes_per_s = 0).starts_with("retention.compact_bytes_per_s")
+        );
     }
 }

@@ -15,27 +15,32 @@
 //!
 //! `propose` batches and forwards · `leadership` stamps · `seam` hands to openraft · `log_adapter`, `network` and
 //! `transport` carry and keep · `state_adapter` applies · `observer`, `tracker`, `notify` tell · `read` confirms reads ·
-//! `sweep` and `wall` are the leader's chores · `snapshot`, `maintenance` and `storage` keep the disk ·
-//! `bootstrap`, `status`, `agreement`, `series` and `node` are a node's life.
+//! `fresh` says how recent this node's own state is, `repeats` counts what is refused from it · `sweep`, `retention` and `wall`
+//! are the leader's chores · `snapshot`, `maintenance` and `storage` keep the disk ·
+//! `bootstrap`, `status`, `agreement`, `series`, `state_series` and `node` are a node's life.
 
 pub mod node;
 mod core;
 
 pub mod propose;
 pub mod read;
+mod fresh;
+mod repeats;
 pub mod leadership;
 pub mod seam;
 pub mod notify;
 pub mod tracker;
 pub mod observer;
 pub mod sweep;
+mod leases;
+mod retention;
 pub mod wall;
 #[cfg(test)]
 mod fakes;
 
 pub mod log_adapter;
 pub mod state_adapter;
-mod state_source;
+pub mod state_source;
 pub mod snapshot;
 pub mod storage;
 mod maintenance;
@@ -47,6 +52,7 @@ pub mod bootstrap;
 pub mod status;
 mod agreement;
 pub mod series;
+mod state_series;
 
 pub mod clock;
 pub mod config;

@@ -1,4 +1,4 @@
-//! What runs beside the log and the state: flushing, scrubbing, following the membership, watching for the end.
+//! What runs beside the log and the state: flushing, compacting, scrubbing, following the membership, watching for the end.
 //! Snapshots and purges are openraft's to start; the log adapter makes sure that none comes too early.
 
 use std::collections::BTreeSet;
@@ -37,6 +37,39 @@ pub(crate) async fn flush(core: Arc<Core>) {
     }
 }
 
+/// Gives back the space of what retention has hidden, slowly, now and then: nothing waits for it, and no answer depends on it.
+/// Every node does this for itself, of floors that it has flushed.
+pub(crate) async fn compact(core: Arc<Core>) {
+    let settings = core.config.retention;
+    let mut due = interval(settings.interval);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut not_before = Instant::now();
+    loop {
+        tokio::select! {
+            () = core.stopping.cancelled() => return,
+            _ = due.tick() => {}
+        }
+        if Instant::now() < not_before {
+            continue;
+        }
+        let compacting = Arc::clone(&core);
+        let compacted = tokio::task::spawn_blocking(move || {
+            let mut pace = Paced::new(&compacting, settings.compact_bytes_per_s);
+            let whole = compacting.state.compact_if_due(&mut |bytes| pace.step(bytes))?;
+            Ok::<_, StorageFault>((whole || pace.bytes > 0).then_some((whole, pace.bytes)))
+        });
+        match compacted.await {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some((whole, bytes)))) => {
+                not_before = Instant::now() + settings.compact_interval;
+                tracing::info!(bytes, whole, "space of what is forgotten was given back");
+            }
+            Ok(Err(fault)) => core.fatal.raise(fault.to_string()),
+            Err(error) => core.fatal.raise(format!("compacting the state: {error}")),
+        }
+    }
+}
+
 /// Reads the whole state now and then, slowly, so that a block that rotted is found before it is needed.
 pub(crate) async fn scrub(core: Arc<Core>) {
     let mut due = interval(core.config.scrub.interval);
@@ -58,18 +91,41 @@ pub(crate) async fn scrub(core: Arc<Core>) {
 }
 
 fn scrub_once(core: &Core) -> Result<(), StorageFault> {
-    let rate = core.config.scrub.bytes_per_s.max(1);
-    let began = Instant::now();
-    let mut read = 0_u64;
-    core.state.scrub(&mut |bytes| {
-        read = read.saturating_add(bytes);
-        let due = Duration::from_millis(read.saturating_mul(1_000) / rate);
-        // Paces the reading; it waits for nobody.
-        std::thread::sleep(due.saturating_sub(began.elapsed()).min(LOOK_EVERY));
-        if core.stopping.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })?;
-    tracing::info!(bytes = read, "the state was scrubbed");
+    let mut pace = Paced::new(core, core.config.scrub.bytes_per_s);
+    core.state.scrub(&mut |bytes| pace.step(bytes))?;
+    tracing::info!(bytes = pace.bytes, "the state was scrubbed");
     Ok(())
+}
+
+/// Keeps work on a blocking thread to a rate, and ends it with the node.
+struct Paced<'c> {
+    core: &'c Core,
+    bytes_per_s: u64,
+    began: Instant,
+    /// What was done so far.
+    bytes: u64,
+}
+
+impl<'c> Paced<'c> {
+    fn new(core: &'c Core, bytes_per_s: u64) -> Self {
+        Self { core, bytes_per_s: bytes_per_s.max(1), began: Instant::now(), bytes: 0 }
+    }
+
+    /// Waits until so much may have been done. It waits for nobody.
+    fn step(&mut self, bytes: u64) -> ControlFlow<()> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        let due = Duration::from_millis(self.bytes.saturating_mul(1_000) / self.bytes_per_s);
+        loop {
+            if self.core.stopping.is_cancelled() {
+                return ControlFlow::Break(());
+            }
+            let early = due.saturating_sub(self.began.elapsed());
+            if early.is_zero() {
+                return ControlFlow::Continue(());
+            }
+            std::thread::sleep(early.min(LOOK_EVERY));
+        }
+    }
 }
 
 /// Raises the fatal signal when consensus ends without having been asked to.

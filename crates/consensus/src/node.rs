@@ -2,8 +2,8 @@
 //! The only type that the layers above hold.
 //!
 //! ```text
-//! start: check configuration ─► stores ─► tracker ─► raft ─► proposer, reader, sweep, wall ─► peer listener
-//! stop:  refuse new work ─► hand leadership over ─► end tasks ─► raft ─► flush state, close log
+//! start: check configuration ─► stores ─► tracker ─► raft ─► proposer, reader, leader's chores ─► peer listener
+//! stop:  last counts ─► refuse new work ─► hand leadership over ─► end tasks ─► raft ─► flush state, close log
 //! ```
 //! Everything is built before peers can reach it, and closed in the opposite order.
 
@@ -14,12 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hapax_machine::ids::{NamespaceName, OperationKey, Revision, TenantId};
+use hapax_machine::command::CountedRefusal;
+use hapax_machine::ids::{NamespaceName, OperationKey, Revision, TenantId, TenantTag};
 use hapax_machine::namespace::NamespaceRecord;
-use hapax_machine::tenant::TokenRecord;
+use hapax_machine::tenant::{TenantRecord, TokenRecord};
 use hapax_machine::{Command, Outcome, View};
 use hapax_store::log::LogStore;
-use hapax_store::state::StateView;
+use hapax_store::state::{Removed, StateView};
 use openraft::async_runtime::WatchReceiver;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -29,25 +30,28 @@ use crate::clock::NodeClock;
 use crate::config::{ConfigError, NodeConfig};
 use crate::core::Core;
 use crate::fatal::Fatal;
+use crate::fresh::Freshness;
 use crate::leadership::Leadership;
 use crate::log_adapter::LogAdapter;
 use crate::network::{AppHandler, Handler, Network, Receiver};
-use crate::notify::Subscription;
+use crate::notify::{Subscription, Watch};
 use crate::observer::ApplyObserver;
 use crate::propose::{self, ProposeError, Proposer};
 use crate::read::{ReadError, Reader};
+use crate::repeats::Repeats;
 use crate::seam::{Consensus, RaftConsensus, Role};
 use crate::snapshot::Snapshots;
 use crate::state_adapter::{DurableState, GROUP, StateAdapter};
-use crate::state_source::Source;
+use crate::state_source::{Source, StateSource};
 use crate::status::{Members, Status};
 use crate::storage::{SNAPSHOTS, Storage, StorageError};
-use crate::tracker::{StateSource, Tracker};
+use crate::tracker::Tracker;
 use crate::transport::hello::Identity;
 use crate::transport::peers::kind;
 use crate::transport::{Dialer, Listener, Peers, serve};
 use crate::types::{NodeId, Raft};
-use crate::{maintenance, series, status, sweep, wall};
+use crate::wall::{MoveError, Moved};
+use crate::{maintenance, retention, series, state_series, status, sweep, wall};
 
 /// How long a leader that shuts down waits for a follower to catch up, and then to take over.
 const HAND_OVER_MAX: Duration = Duration::from_secs(5);
@@ -101,6 +105,8 @@ struct Inner {
     consensus: Arc<dyn Consensus>,
     proposer: Proposer,
     reader: Reader,
+    fresh: Arc<Freshness>,
+    repeats: Arc<Repeats>,
     members: Arc<Members>,
     tasks: Mutex<JoinSet<()>>,
 }
@@ -185,8 +191,21 @@ impl Node {
     /// # Errors
     /// No quorum confirmed it in time.
     pub async fn read(&self, deadline: Instant) -> Result<ReadGuard, ReadError> {
-        self.0.reader.read(deadline).await?;
+        self.0.fresh.read(&self.0.reader, deadline).await?;
         Ok(self.local())
+    }
+
+    /// A view of what is applied here, if that is certainly recent: since its start this node has caught up, and a read index that
+    /// it began within `reads.local_fact_max_staleness_ms` has been applied here. **[safety]** It is renewed while it is asked
+    /// for; where nobody asked for a while, the first one is `None` and its caller goes through the log.
+    pub fn fresh_view(&self) -> Option<ReadGuard> {
+        self.0.fresh.view(|| self.local())
+    }
+
+    /// Counts refusals that were repeated from a view of this node. Never waits; they are told to the log later, in few
+    /// commands, and may be dropped under overload.
+    pub fn count_refusals(&self, counted: Vec<CountedRefusal>) {
+        self.0.repeats.add(&counted);
     }
 
     /// A view of what is applied here, however old that is.
@@ -204,6 +223,17 @@ impl Node {
         self.0.core.state.token(id)
     }
 
+    /// A tenant, as applied here. No IO.
+    pub fn tenant(&self, id: &TenantId) -> Option<TenantRecord> {
+        self.0.core.state.view().tenant(id).ok().flatten()
+    }
+
+    /// Watches what happens to a tenant's operations; before reading the events, so that nothing falls between. Events are read
+    /// from a view by position, as fast as the watcher likes. `None` where too many watch already.
+    pub fn watch(&self, tenant: TenantTag) -> Option<Watch> {
+        self.0.tracker.watches().subscribe(&tenant)
+    }
+
     /// Subscribes to the next applied change of an operation's row; before reading it, so that nothing falls between.
     /// `None` where too many wait already.
     pub fn subscribe(&self, key: &OperationKey) -> Option<Subscription> {
@@ -218,6 +248,21 @@ impl Node {
     /// Whether the cluster's life has begun, as applied here.
     pub fn is_bootstrapped(&self) -> bool {
         self.0.tracker.head().incarnation.0 != 0
+    }
+
+    /// What retention has removed from this node's disk since its start, family by family.
+    pub fn removed(&self) -> Vec<Removed> {
+        self.0.core.state.removed()
+    }
+
+    /// Moves the replicated wall, if it lags, to what a quorum's clocks have passed: also by more than a day, for which an
+    /// operator's word is needed.
+    ///
+    /// # Errors
+    /// See [`MoveError`]; it may be called again.
+    pub async fn advance_wall(&self, deadline: Instant) -> Result<Moved, MoveError> {
+        let skew = self.0.core.config.timing.max_clock_skew();
+        wall::move_by_operator(&self.0.wall_parts(), skew, deadline).await
     }
 
     /// What this node knows of itself and of the cluster. Answers at once.
@@ -258,6 +303,7 @@ impl Node {
     pub async fn shutdown(&self) {
         let Inner { core, log, proposer, .. } = &*self.0;
         core.draining.cancel();
+        self.0.repeats.finish(proposer).await;
         proposer.close();
         if timeout(HAND_OVER_MAX, self.hand_over()).await.is_err() {
             tracing::warn!("leadership was not handed over in time");
@@ -364,32 +410,56 @@ impl Inner {
         let proposer = Proposer::start(parts, propose::Limits::default(), core.stopping.clone());
         let ask = Arc::new(core.peers.clone());
         let reader = Reader::start(Arc::clone(&consensus), ask, Arc::clone(&tracker), core.stopping.clone());
-        let members = Members::new();
-        let inner = Self { core, log, tracker, consensus, proposer, reader, members, tasks: Mutex::default() };
-        inner.spawn_background(leadership);
+        let fresh = Freshness::new(Arc::clone(&core.clock), Arc::clone(&tracker), core.config.reads);
+        let (members, repeats) = (Members::new(), Repeats::new());
+        let tasks = Mutex::default();
+        let inner = Self { core, log, tracker, consensus, proposer, reader, fresh, repeats, members, tasks };
+        inner.spawn_chores(leadership);
+        inner.spawn_background();
         inner
     }
 
-    fn spawn_background(&self, leadership: Arc<Leadership>) {
-        let Self { core, tracker, consensus, proposer, members, .. } = self;
-        let (core, stop) = (Arc::clone(core), core.stopping.clone());
-        let wall_parts = wall::Parts {
+    fn wall_parts(&self) -> wall::Parts {
+        let Self { core, tracker, consensus, proposer, .. } = self;
+        wall::Parts {
             consensus: Arc::clone(consensus),
             ask: Arc::new(core.peers.clone()),
             clock: Arc::clone(&core.clock),
             tracker: Arc::clone(tracker),
             proposer: proposer.clone(),
+        }
+    }
+
+    /// What this node does whenever it leads.
+    fn spawn_chores(&self, leadership: Arc<Leadership>) {
+        let Self { core, tracker, consensus, proposer, .. } = self;
+        let stop = &core.stopping;
+        self.spawn(wall::run(self.wall_parts(), core.config.timing.max_clock_skew(), stop.clone()));
+        let retention_parts = retention::Parts {
+            consensus: Arc::clone(consensus),
+            source: Arc::new(Source(core.state.clone())),
+            proposer: proposer.clone(),
+            interval: core.config.retention.interval,
         };
-        let skew = Duration::from_millis(core.config.timing.max_clock_skew_ms);
-        self.spawn(wall::run(wall_parts, skew, stop.clone()));
+        self.spawn(retention::run(retention_parts, stop.clone()));
         let (tracker, proposer) = (Arc::clone(tracker), proposer.clone());
-        self.spawn(sweep::run(leadership, tracker, proposer, Arc::clone(consensus), stop));
-        self.spawn(maintenance::flush(Arc::clone(&core)));
-        self.spawn(maintenance::scrub(Arc::clone(&core)));
-        self.spawn(maintenance::watch_fatal(Arc::clone(&core)));
-        self.spawn(maintenance::follow_membership(Arc::clone(&core)));
-        self.spawn(series::publish(Arc::clone(&core)));
-        self.spawn(status::poll(core, Arc::clone(members)));
+        self.spawn(sweep::run(leadership, tracker, proposer, Arc::clone(consensus), stop.clone()));
+    }
+
+    /// What it does whoever leads.
+    fn spawn_background(&self) {
+        let Self { core, proposer, reader, fresh, repeats, members, .. } = self;
+        let stop = &core.stopping;
+        self.spawn(Arc::clone(fresh).renew(reader.clone(), stop.clone()));
+        self.spawn(Arc::clone(repeats).tell(proposer.clone(), stop.clone()));
+        self.spawn(maintenance::flush(Arc::clone(core)));
+        self.spawn(maintenance::compact(Arc::clone(core)));
+        self.spawn(maintenance::scrub(Arc::clone(core)));
+        self.spawn(maintenance::watch_fatal(Arc::clone(core)));
+        self.spawn(maintenance::follow_membership(Arc::clone(core)));
+        self.spawn(series::publish(Arc::clone(core)));
+        self.spawn(state_series::publish(Arc::clone(core)));
+        self.spawn(status::poll(Arc::clone(core), Arc::clone(members), proposer.clone()));
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

@@ -1,6 +1,8 @@
 //! What proposing, reading and the leader's chores need of consensus, and openraft as its implementation.
 //! The one place where openraft's write and read errors are told apart: everything above sees [`Appended`].
 
+use std::future::Future;
+
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -12,6 +14,7 @@ use openraft::errors::{ClientWriteError, LinearizableReadError, RaftError};
 use openraft::impls::ProgressResponder;
 use openraft::vote::RaftLeaderId;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::types::{NodeId, Proposal, Raft};
 
@@ -79,6 +82,29 @@ pub trait Consensus: Send + Sync + 'static {
 
     /// The voters: one set, or two while the membership changes. A quorum is a majority of each set.
     fn voter_sets(&self) -> Vec<Vec<NodeId>>;
+}
+
+/// Does `work` in each leadership of this node, until `stopping`. It is dropped where the leadership ends, so every wait in it
+/// must be one that may be left; it never ends by itself.
+pub(crate) async fn whenever_leading<F: Future<Output = ()>>(
+    consensus: &dyn Consensus,
+    stopping: &CancellationToken,
+    work: impl Fn(u64) -> F,
+) {
+    let run = async {
+        loop {
+            let role = consensus.role();
+            if let Role::Leader { term } = role {
+                tokio::select! {
+                    () = consensus.role_changed(role) => {}
+                    () = work(term) => {}
+                }
+            } else {
+                consensus.role_changed(role).await;
+            }
+        }
+    };
+    stopping.run_until_cancelled(run).await;
 }
 
 /// Consensus by openraft.

@@ -1,6 +1,6 @@
 //! What a node knows of itself and of the other members: asked of each peer once a second, answered at once.
 //! Bootstrapping asks the same question before it begins a cluster. One thing is decided here: a node whose state
-//! differs from that of a majority stops.
+//! differs from that of a majority stops, and where there is no majority, writes do.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::agreement::{Heard, Verdict};
 use crate::core::Core;
+use crate::propose::Proposer;
 use crate::transport::CallError;
 use crate::transport::peers::kind;
 use crate::types::NodeId;
@@ -209,7 +210,7 @@ pub(crate) async fn ask(core: &Core, peer: NodeId, deadline: Instant) -> Result<
 }
 
 /// Asks every peer once a second until the node stops.
-pub(crate) async fn poll(core: Arc<Core>, members: Arc<Members>) {
+pub(crate) async fn poll(core: Arc<Core>, members: Arc<Members>, proposer: Proposer) {
     let mut hashes = Heard::default();
     let mut due = interval(ASK_EVERY);
     due.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -231,7 +232,7 @@ pub(crate) async fn poll(core: Arc<Core>, members: Arc<Members>) {
                 hashes.note(*peer, *index, *hash);
             }
         }
-        compare(&core, &hashes);
+        compare(&core, &hashes, &proposer);
         let mut known = members.lock();
         known.retain(|peer, _| peers.contains(peer));
         let at = Instant::now();
@@ -239,23 +240,27 @@ pub(crate) async fn poll(core: Arc<Core>, members: Arc<Members>) {
     }
 }
 
-/// Stops this node if its state is not that of a majority, and tells when it cannot be said whose is wrong.
-fn compare(core: &Core, hashes: &Heard) {
+/// Stops this node if its state is not that of a majority, and its writes while it cannot be told whose state is wrong.
+fn compare(core: &Core, hashes: &Heard, proposer: &Proposer) {
     let metrics = core.raft.server_metrics();
     let membership = Arc::clone(&metrics.borrow_watched().membership_config);
     let view = core.state.view();
     // A failed read has told the fatal hook.
-    let own = |index| view.state_hash_at(index).ok().flatten();
-    let found = hashes.judge(membership.membership().get_joint_config(), own);
+    let held = |index| view.state_hash_at(index).ok().flatten();
+    let found = hashes.judge(core.config.id, membership.membership().get_joint_config(), held);
     gauge!("hapax_state_hash_mismatch").set(f64::from(u8::from(found.is_some())));
+    proposer.suspend(matches!(found, Some((_, Verdict::Undecided))));
     match found {
         Some((index, Verdict::Outlier)) => {
             core.fatal
                 .raise(format!("a majority of the voters agrees on another state than this node's at index {index}"));
         }
-        Some((index, _)) => {
-            tracing::error!(index, "the replicas' states differ, and it cannot be told whose is wrong")
+        Some((index, Verdict::Undecided)) => {
+            tracing::error!(index, "the replicas' states differ, and it cannot be told whose is wrong: writes stop");
         }
-        None => {}
+        Some((index, Verdict::OtherIsOutlier)) => {
+            tracing::error!(index, "another replica's state differs from that of a majority, this node's among them");
+        }
+        Some((_, Verdict::Same)) | None => {}
     }
 }

@@ -144,7 +144,7 @@ mod tests {
     use hapax_codec::peer::hello::ClusterId;
 
     use super::*;
-    use crate::config::{LogLimits, Scrub, Timing};
+    use crate::config::{LogLimits, Reads, Retention, Scrub, Timing};
     use crate::transport;
 
     fn config(dir: &Path, id: u64, cluster: u8) -> NodeConfig {
@@ -156,6 +156,8 @@ mod tests {
             timing: Timing::LAN,
             log: LogLimits::DEFAULT,
             scrub: Scrub::DEFAULT,
+            retention: Retention::DEFAULT,
+            reads: Reads::DEFAULT,
             transport: transport::Config::lan(),
         }
     }

@@ -1,88 +1,35 @@
-//! The leader's sweep: leases that ended become unknown without anybody asking, and time goes on while leases live.
-//! Every node keeps the queue of leases, so that a new leader sweeps at once.
+//! The leader's sweep: leases that ended, and executions under authority that was bumped, become unknown without anybody
+//! asking; and time goes on while leases live.
 //!
 //! A lapse names the epoch and the deadline that were seen. A renewal or takeover in between makes it moot, so a sweep by
 //! a leader that was replaced, or that sees an old state, ends no live lease: apply compares both with the state and the
-//! clock of its own entry.
+//! clock of its own entry. What a bump fenced needs no such care: settling depends on the state alone.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use hapax_machine::Command;
-use hapax_machine::command::Lapse;
-use hapax_machine::ids::{LeaseEpoch, LeaseTime, OperationKey};
-use hapax_machine::namespace::OnLapse;
-use hapax_machine::operation::{OperationRecord, State};
+use hapax_machine::ids::LeaseTime;
 use hapax_machine::outcome::Answer;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::leadership::Leadership;
 use crate::propose::Proposer;
-use crate::seam::{Consensus, Role};
+use crate::seam::{Consensus, whenever_leading};
 use crate::tracker::Tracker;
 
 /// The most lapses proposed at once; the next ones follow when these are applied.
-const LAPSES_MAX: usize = 512;
+const LAPSES_MAX: usize = 384;
+/// The most settlements after a bump, in the same way. Both together leave room for the leader's other chores.
+const SETTLES_MAX: usize = 384;
 /// How often the leader looks for leases that ended, at most.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// An entry is stamped at least this often while leases live: owners and readers must not see time stand still.
 const TICK_INTERVAL: Duration = Duration::from_millis(900);
 /// And this often while none does, so that the wall goes on and a node that starts learns the time.
 const IDLE_TICK_INTERVAL: Duration = Duration::from_secs(5);
-
-/// The leases of all executing operations.
-///
-/// Invariants: every executing operation is in `leases`; it is in `by_deadline`, under the same deadline, exactly if its
-/// lapse is for the sweep.
-#[derive(Debug, Default)]
-pub(crate) struct LeaseQueue {
-    by_deadline: BTreeMap<(LeaseTime, OperationKey), LeaseEpoch>,
-    leases: HashMap<OperationKey, LeaseTime>,
-}
-
-impl LeaseQueue {
-    /// Takes an operation's record as it is now. Under `takeover` a lapse changes nothing, so the sweep leaves it alone.
-    pub(crate) fn observe(&mut self, record: &OperationRecord, on_lapse: OnLapse) {
-        let key = record.key();
-        if let Some(former) = self.leases.remove(&key) {
-            self.by_deadline.remove(&(former, key));
-        }
-        let execution = &record.execution;
-        if execution.state == State::Executing {
-            self.leases.insert(key, execution.deadline);
-            if on_lapse == OnLapse::Unknown {
-                self.by_deadline.insert((execution.deadline, key), execution.lease_epoch);
-            }
-        }
-    }
-
-    /// The oldest leases that ended at `now` or before.
-    pub(crate) fn lapsed(&self, now: LeaseTime, max: usize) -> Vec<Lapse> {
-        self.by_deadline
-            .iter()
-            .take_while(|((deadline, _), _)| *deadline <= now)
-            .take(max)
-            .map(|((deadline, operation), epoch)| Lapse {
-                operation: *operation,
-                lease_epoch: *epoch,
-                deadline: *deadline,
-            })
-            .collect()
-    }
-
-    /// The executing operations.
-    pub(crate) fn len(&self) -> usize {
-        self.leases.len()
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.by_deadline.clear();
-        self.leases.clear();
-    }
-}
 
 /// What the sweep works with.
 #[derive(Clone)]
@@ -101,21 +48,13 @@ pub async fn run(
     stopping: CancellationToken,
 ) {
     let sweep = Sweep { leadership, tracker, proposer };
-    let run = async {
-        loop {
-            let role = consensus.role();
-            if let Role::Leader { term } = role {
-                tokio::select! {
-                    () = consensus.role_changed(role) => {}
-                    () = sweep.look(term) => {}
-                    () = sweep.lead(term) => {}
-                }
-            } else {
-                consensus.role_changed(role).await;
-            }
+    whenever_leading(&*consensus, &stopping, async |term| {
+        tokio::select! {
+            () = sweep.look(term) => {}
+            () = sweep.lead(term) => {}
         }
-    };
-    stopping.run_until_cancelled(run).await;
+    })
+    .await;
 }
 
 impl Sweep {
@@ -129,27 +68,39 @@ impl Sweep {
 
     /// One leadership: a stamp at its beginning, then rounds.
     async fn lead(&self, term: u64) {
+        // What was taken over before is another leader's to count.
+        let mut takeovers = self.tracker.leases().takeovers();
         self.tick(term).await;
         loop {
-            sleep_until(Instant::now() + SWEEP_INTERVAL).await;
-            self.round(term).await;
+            let seen = self.tracker.leases().takeovers();
+            metrics::counter!("hapax_lease_takeovers_total").increment(seen - takeovers);
+            takeovers = seen;
+            if !self.round(term).await {
+                sleep_until(Instant::now() + SWEEP_INTERVAL).await;
+            }
         }
     }
 
-    async fn round(&self, term: u64) {
+    /// Returns whether there is more to do than one round may.
+    async fn round(&self, term: u64) -> bool {
         let now = self.now(term);
-        let (lapsed, live) = {
-            let leases = self.tracker.leases();
-            (leases.lapsed(now, LAPSES_MAX), leases.len())
+        let (lapsed, fenced, live) = {
+            let mut leases = self.tracker.leases();
+            (leases.lapsed(now, LAPSES_MAX), leases.fenced(SETTLES_MAX), leases.len())
         };
-        if !lapsed.is_empty() {
-            self.lapse(term, lapsed).await;
-            return;
+        let full = lapsed.len() == LAPSES_MAX || fenced.len() == SETTLES_MAX;
+        if !lapsed.is_empty() || !fenced.is_empty() {
+            let lapsed = self.end(term, lapsed.into_iter().map(Command::Lapse), "hapax_lease_lapses_total");
+            let fenced = self.end(term, fenced.into_iter().map(Command::Settle), "hapax_settled_by_bump_total");
+            let (lapsed, fenced) = tokio::join!(lapsed, fenced);
+            // Where nothing came of it, the reason lasts longer than a turn of the loop.
+            return full && lapsed + fenced > 0;
         }
         let interval = if live > 0 { TICK_INTERVAL } else { IDLE_TICK_INTERVAL };
         if self.leadership.since_stamp().is_none_or(|since| since >= interval) {
             self.tick(term).await;
         }
+        false
     }
 
     /// Lease time as the next stamp will make it.
@@ -159,19 +110,20 @@ impl Sweep {
         clocks.lease_time.after(self.leadership.lead_ms(term).saturating_sub(applied_ms))
     }
 
-    async fn lapse(&self, term: u64, lapsed: Vec<Lapse>) {
-        let proposed = lapsed.into_iter().map(|lapse| self.proposer.propose_as_leader(term, Command::Lapse(lapse)));
+    /// Proposes to end executions, and counts those that it ended.
+    async fn end(&self, term: u64, commands: impl Iterator<Item = Command>, series: &'static str) -> usize {
+        let proposed = commands.map(|command| self.proposer.propose_as_leader(term, command));
+        let mut ended = 0;
         for result in join_all(proposed).await {
             match result {
-                Ok(outcome) if outcome.answer == (Answer::Lapsed { changed: true }) => {
-                    metrics::counter!("hapax_lease_lapses_total").increment(1);
-                }
-                // Somebody was faster; the queue has heard of it, or will.
-                Ok(_) => {}
-                // The next round, or the next leader, finds the lease again.
-                Err(error) => tracing::debug!(%error, "lapse not proposed"),
+                Ok(outcome) => ended += usize::from(outcome.answer == Answer::Lapsed { changed: true }),
+                // The next round, or the next leader, finds it again.
+                Err(error) => tracing::debug!(%error, series, "an execution was not ended"),
             }
         }
+        // Of the others, somebody was faster; the leases have heard of it, or will.
+        metrics::counter!(series).increment(ended as u64);
+        ended
     }
 
     async fn tick(&self, term: u64) {
@@ -183,41 +135,10 @@ impl Sweep {
 
 #[cfg(test)]
 mod tests {
-    use hapax_machine::operation::Definite;
+    use hapax_machine::operation::State;
 
     use super::*;
-    use crate::fakes::{Cluster, executing, finished, key, soon};
-
-    fn lapse(n: u64, epoch: u64, deadline: u64) -> Lapse {
-        Lapse { operation: key(n), lease_epoch: LeaseEpoch(epoch), deadline: LeaseTime(deadline) }
-    }
-
-    #[test]
-    fn the_queue_follows_grants_renewals_and_ends() {
-        let mut queue = LeaseQueue::default();
-        queue.observe(&executing(1, 10, 3_000), OnLapse::Unknown);
-        queue.observe(&executing(2, 11, 2_000), OnLapse::Unknown);
-        assert_eq!(queue.lapsed(LeaseTime(1_999), 9), []);
-        assert_eq!(queue.lapsed(LeaseTime(2_000), 9), [lapse(2, 11, 2_000)], "the deadline itself is over");
-        assert_eq!(queue.lapsed(LeaseTime(9_000), 9), [lapse(2, 11, 2_000), lapse(1, 10, 3_000)], "oldest first");
-        assert_eq!(queue.lapsed(LeaseTime(9_000), 1).len(), 1);
-        queue.observe(&executing(2, 11, 5_000), OnLapse::Unknown);
-        assert_eq!(queue.lapsed(LeaseTime(4_000), 9), [lapse(1, 10, 3_000)], "renewed");
-        queue.observe(&finished(1, Definite::Completed), OnLapse::Unknown);
-        queue.observe(&executing(2, 12, 6_000), OnLapse::Unknown);
-        assert_eq!(queue.lapsed(LeaseTime(9_000), 9), [lapse(2, 12, 6_000)], "finished, and taken over");
-        assert_eq!(queue.len(), 1);
-        queue.clear();
-        assert_eq!((queue.len(), queue.lapsed(LeaseTime(9_000), 9)), (0, Vec::new()));
-    }
-
-    #[test]
-    fn a_lapse_under_takeover_is_not_for_the_sweep() {
-        let mut queue = LeaseQueue::default();
-        queue.observe(&executing(1, 10, 1_000), OnLapse::Takeover);
-        assert_eq!(queue.lapsed(LeaseTime(9_000), 9), []);
-        assert_eq!(queue.len(), 1, "but time must go on for it");
-    }
+    use crate::fakes::{Cluster, soon};
 
     /// The batcher, the clock and the machine are real; the log is a fake that applies at once.
     #[tokio::test]

@@ -1,32 +1,19 @@
-//! What this node has applied, followed from apply: the index, the clocks, the waiters, the leases.
+//! What this node has applied, followed from apply: the index, the clocks, the waiters and watches, the leases.
 //! The one observer of apply that proposing, reading, waiting and sweeping share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hapax_machine::change::{Change, Head};
-use hapax_machine::ids::{LeaseTime, NamespaceName, TenantId};
-use hapax_machine::namespace::OnLapse;
-use hapax_machine::operation::OperationRecord;
+use hapax_machine::ids::LeaseTime;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::clock::NodeClock;
-use crate::notify::Waiters;
+use crate::leases::Leases;
+use crate::notify::{WAITERS_MAX, WATCHES_MAX, Waiters, Watches};
 use crate::observer::{Applied, ApplyObserver};
-use crate::sweep::LeaseQueue;
-
-/// The applied state, for what is not told by a change: at the start and after a snapshot was installed.
-pub trait StateSource: Send + Sync + 'static {
-    /// The last applied index; 0 where nothing was applied.
-    fn applied_index(&self) -> u64;
-    /// The head at that index.
-    fn head(&self) -> Head;
-    /// What a lapse means in a namespace. Quick: it is asked while entries are applied.
-    fn on_lapse(&self, tenant: &TenantId, namespace: &NamespaceName) -> OnLapse;
-    /// Visits every executing operation.
-    fn live(&self, visit: &mut dyn FnMut(&OperationRecord));
-}
+use crate::state_source::StateSource;
 
 /// What is applied here.
 pub struct Tracker {
@@ -35,7 +22,8 @@ pub struct Tracker {
     index: watch::Sender<u64>,
     head: Mutex<(Head, Instant)>,
     waiters: Waiters,
-    leases: Mutex<LeaseQueue>,
+    watches: Watches,
+    leases: Mutex<Leases>,
     /// Whether a read index that was asked for since the start has been applied here.
     recovered: watch::Sender<bool>,
 }
@@ -46,7 +34,8 @@ impl Tracker {
         let tracker = Self {
             head: Mutex::new((source.head(), clock.monotonic())),
             index: watch::Sender::new(0),
-            waiters: Waiters::default(),
+            waiters: Waiters::new(WAITERS_MAX),
+            watches: Watches::new(WATCHES_MAX),
             leases: Mutex::default(),
             recovered: watch::Sender::new(false),
             clock,
@@ -80,8 +69,13 @@ impl Tracker {
         &self.waiters
     }
 
-    /// The leases that end by themselves, oldest deadline first.
-    pub(crate) fn leases(&self) -> MutexGuard<'_, LeaseQueue> {
+    /// Those who watch what happens to a tenant's operations.
+    pub fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// The leases of executing operations.
+    pub(crate) fn leases(&self) -> MutexGuard<'_, Leases> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,9 +100,14 @@ impl Tracker {
         self.recovered.send_if_modified(|recovered| !std::mem::replace(recovered, true));
     }
 
+    /// Whether it has, by now.
+    pub(crate) fn is_recovered(&self) -> bool {
+        *self.recovered.borrow()
+    }
+
     /// Waits for [`Self::set_recovered`]; false at the deadline.
     pub(crate) async fn recovered(&self, deadline: Instant) -> bool {
-        if *self.recovered.borrow() {
+        if self.is_recovered() {
             return true;
         }
         let mut recovered = self.recovered.subscribe();
@@ -128,43 +127,40 @@ impl Tracker {
         {
             let mut leases = self.leases();
             leases.clear();
-            self.source.live(&mut |record| leases.observe(record, self.on_lapse(record)));
+            self.source.live(&mut |record| leases.observe(record, &*self.source));
         }
         self.moved(self.source.applied_index(), self.source.head());
     }
 
     fn observe_leases(&self, rows: &[Change]) {
         let mut leases = self.leases();
-        // A run mostly writes one namespace: its policy is looked up once, not once per row.
-        let mut known: Option<(&OperationRecord, OnLapse)> = None;
         for row in rows {
-            let Change::Operation(record) = row else { continue };
-            let on_lapse = match known {
-                Some((last, on_lapse)) if (&last.tenant, &last.namespace) == (&record.tenant, &record.namespace) => {
-                    on_lapse
-                }
-                _ => self.on_lapse(record),
-            };
-            known = Some((record, on_lapse));
-            leases.observe(record, on_lapse);
+            match row {
+                Change::Operation { record, .. } => leases.observe(record, &*self.source),
+                Change::Namespace(record) => leases.observe_policy(record),
+                Change::Epoch(record) => leases.observe_register(record),
+                _ => {}
+            }
         }
-    }
-
-    fn on_lapse(&self, record: &OperationRecord) -> OnLapse {
-        self.source.on_lapse(&record.tenant, &record.namespace)
     }
 }
 
 impl ApplyObserver for Tracker {
     fn applied(&self, applied: &Applied<'_>) {
-        self.observe_leases(&applied.changes.rows);
-        self.moved(applied.index, applied.changes.head);
-        self.waiters.applied(&applied.changes.rows);
+        let Applied { index, changes } = applied;
+        self.observe_leases(&changes.rows);
+        self.moved(*index, changes.head);
+        self.waiters.changed(changes.rows.iter().filter_map(|row| match row {
+            Change::Operation { record, .. } => Some(record.key()),
+            _ => None,
+        }));
+        self.watches.changed(changes.events.iter().map(|event| event.tenant));
     }
 
     fn installed(&self) {
         self.reload();
         self.waiters.replaced();
+        self.watches.replaced();
     }
 }
 
@@ -175,11 +171,13 @@ fn millis_up(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use hapax_machine::Changes;
     use hapax_machine::clock::Clocks;
+    use hapax_machine::ids::{TenantId, TenantTag};
 
     use super::*;
-    use crate::fakes::{FakeState, ManualClock, executing, key, soon};
+    use crate::fakes::{FakeState, ManualClock, event, executing, key, soon, tenant};
 
     fn head_at(lease_time: u64) -> Head {
         Head { clocks: Clocks { lease_time: LeaseTime(lease_time), ..Clocks::default() }, ..Head::default() }
@@ -198,14 +196,21 @@ mod tests {
             async move { tracker.reached(8, soon()).await }
         });
         let mut subscription = tracker.waiters().subscribe(&key(2)).unwrap();
-        let rows = vec![Change::Operation(executing(2, 11, 2_000))];
-        tracker.applied(&Applied { index: 8, changes: &Changes { head: head_at(600), rows } });
+        let mut watch = tracker.watches().subscribe(&TenantTag::of(&tenant())).unwrap();
+        let mut other = tracker.watches().subscribe(&TenantTag::of(&TenantId::new("other"))).unwrap();
+        let rows = vec![Change::Operation { record: executing(2, 11, 2_000), was: None }];
+        let events = vec![event(2)];
+        tracker.applied(&Applied { index: 8, changes: &Changes { head: head_at(600), rows, events } });
         assert!(waiting.await.unwrap());
         subscription.changed().await;
+        watch.changed().await;
+        assert!(other.changed().now_or_never().is_none(), "nothing happened to this tenant's operations");
         assert_eq!(tracker.leases().len(), 2);
         state.replace(20, head_at(900), vec![executing(3, 30, 3_000)]);
         tracker.installed();
         subscription.changed().await;
+        watch.changed().await;
+        other.changed().await;
         assert_eq!((tracker.index(), tracker.head(), tracker.leases().len()), (20, head_at(900), 1));
     }
 
@@ -218,7 +223,7 @@ mod tests {
         clock.advance(Duration::from_mins(10));
         let deadline = clock.monotonic() + Duration::from_micros(40_001);
         assert_eq!(tracker.lease_time_by(deadline), LeaseTime(500 + 600_000 + 41));
-        let applied = Applied { index: 8, changes: &Changes { head: head_at(510), rows: Vec::new() } };
+        let applied = Applied { index: 8, changes: &Changes { head: head_at(510), ..Changes::default() } };
         tracker.applied(&applied);
         assert_eq!(tracker.lease_time_by(clock.monotonic()), LeaseTime(510));
     }

@@ -16,12 +16,13 @@ use hapax_machine::Command;
 use hapax_machine::command::AdvanceWall;
 use hapax_machine::ids::{Incarnation, WallTime};
 use hapax_machine::limits::WALL_STEP_MS_MAX;
+use hapax_machine::outcome::Answer;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::NodeClock;
-use crate::propose::Proposer;
-use crate::seam::{Consensus, Role};
+use crate::propose::{ProposeError, Proposer};
+use crate::seam::{Consensus, whenever_leading};
 use crate::tracker::Tracker;
 use crate::transport::Peers;
 use crate::transport::peers::kind;
@@ -75,30 +76,42 @@ pub struct Parts {
 /// What one comparison of clocks came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
-    /// The wall is where it should be, or no quorum told the time.
+    /// No quorum told the time.
+    NoQuorum,
+    /// The wall is where it should be.
     Stay,
     /// It lags, and a quorum's clocks have passed this instant.
     Advance(WallTime),
     /// It lags by more than a day: by this many milliseconds.
-    AskOperator(u64),
+    AskOperator(WallTime),
+}
+
+/// What an operator's word did to the wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// It stands there now.
+    To(WallTime),
+    /// It was where it should be.
+    NotNeeded,
+}
+
+/// Why the wall was not moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum MoveError {
+    /// Fewer voters than a quorum told the time.
+    #[error("no quorum's clocks could be read")]
+    NoQuorum,
+    /// The wall begins with the cluster's life.
+    #[error("the cluster was not bootstrapped")]
+    NotBootstrapped,
+    /// The command has no outcome.
+    #[error(transparent)]
+    NotProposed(#[from] ProposeError),
 }
 
 /// Compares clocks whenever this node leads, until `stopping`. `max_clock_skew` is how far healthy clocks may be apart.
 pub async fn run(parts: Parts, max_clock_skew: Duration, stopping: CancellationToken) {
-    let run = async {
-        loop {
-            let role = parts.consensus.role();
-            if let Role::Leader { term } = role {
-                tokio::select! {
-                    () = parts.consensus.role_changed(role) => {}
-                    () = lead(&parts, term, max_clock_skew) => {}
-                }
-            } else {
-                parts.consensus.role_changed(role).await;
-            }
-        }
-    };
-    stopping.run_until_cancelled(run).await;
+    whenever_leading(&*parts.consensus, &stopping, |term| lead(&parts, term, max_clock_skew)).await;
 }
 
 async fn lead(parts: &Parts, term: u64, max_clock_skew: Duration) {
@@ -112,18 +125,9 @@ async fn lead(parts: &Parts, term: u64, max_clock_skew: Duration) {
 
 /// One comparison, in the leadership of `term`.
 async fn check(parts: &Parts, term: u64, max_clock_skew: Duration) {
-    let sets = parts.consensus.voter_sets();
-    let readings = read(parts, &sets, max_clock_skew).await;
-    let head = parts.tracker.head();
-    if head.incarnation == Incarnation(0) {
-        // The wall begins with the cluster's life.
-        return;
-    }
-    // What the next stamp adds by itself is no lag.
-    let expected = WallTime(head.clocks.wall.0.saturating_add(parts.tracker.since_applied_ms()));
-    match verdict(expected, &sets, &readings) {
-        Verdict::Stay => {}
-        Verdict::Advance(target) => {
+    match compare(parts, max_clock_skew).await {
+        None | Some(Verdict::NoQuorum | Verdict::Stay) => {}
+        Some(Verdict::Advance(target)) => {
             let command = Command::AdvanceWall(AdvanceWall { target, by_operator: false });
             // Named after the readings were begun: another leadership would not take it.
             match parts.proposer.propose_as_leader(term, command).await {
@@ -133,10 +137,48 @@ async fn check(parts: &Parts, term: u64, max_clock_skew: Duration) {
                 Err(error) => tracing::debug!(%error, "wall not moved"),
             }
         }
-        Verdict::AskOperator(lag_ms) => {
+        Some(Verdict::AskOperator(target)) => {
+            let lag_ms = target.0.saturating_sub(parts.tracker.head().clocks.wall.0);
             tracing::error!(lag_ms, "the replicated wall is more than a day behind; an operator must move it");
         }
     }
+}
+
+/// Moves a wall that lags on an operator's word, however far. Where to is not for the operator to say: to what a quorum's clocks
+/// have passed, as without one. Any node may ask: the clocks it has read have passed that instant whoever leads by then.
+///
+/// # Errors
+/// See [`MoveError`]; it may be called again.
+pub(crate) async fn move_by_operator(
+    parts: &Parts,
+    max_clock_skew: Duration,
+    deadline: Instant,
+) -> Result<Moved, MoveError> {
+    let target = match compare(parts, max_clock_skew).await {
+        None => return Err(MoveError::NotBootstrapped),
+        Some(Verdict::NoQuorum) => return Err(MoveError::NoQuorum),
+        Some(Verdict::Stay) => return Ok(Moved::NotNeeded),
+        Some(Verdict::Advance(target) | Verdict::AskOperator(target)) => target,
+    };
+    let command = Command::AdvanceWall(AdvanceWall { target, by_operator: true });
+    match parts.proposer.propose(command, deadline).await?.answer {
+        Answer::Wall(wall) => Ok(Moved::To(wall)),
+        // Another one was faster.
+        _ => Ok(Moved::NotNeeded),
+    }
+}
+
+/// Compares the wall with the voters' clocks; `None` before the cluster's life began.
+async fn compare(parts: &Parts, max_clock_skew: Duration) -> Option<Verdict> {
+    let sets = parts.consensus.voter_sets();
+    let readings = read(parts, &sets, max_clock_skew).await;
+    let head = parts.tracker.head();
+    if head.incarnation == Incarnation(0) {
+        return None;
+    }
+    // What the next stamp adds by itself is no lag.
+    let expected = WallTime(head.clocks.wall.0.saturating_add(parts.tracker.since_applied_ms()));
+    Some(verdict(expected, &sets, &readings))
 }
 
 /// Reads every voter's clock, and publishes how far each is from this node's.
@@ -171,11 +213,11 @@ fn verdict(wall: WallTime, sets: &[Vec<NodeId>], readings: &BTreeMap<NodeId, u64
         latest.get(set.len() / 2).copied()
     });
     let Some(Some(target)) = passed.min() else {
-        return Verdict::Stay;
+        return Verdict::NoQuorum;
     };
     match target.saturating_sub(wall.0) {
         lag if lag < LAG_MS_MIN => Verdict::Stay,
-        lag if lag > WALL_STEP_MS_MAX => Verdict::AskOperator(lag),
+        lag if lag > WALL_STEP_MS_MAX => Verdict::AskOperator(WallTime(target)),
         _ => Verdict::Advance(WallTime(target)),
     }
 }
@@ -183,7 +225,7 @@ fn verdict(wall: WallTime, sets: &[Vec<NodeId>], readings: &BTreeMap<NodeId, u64
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fakes::{Cluster, FakeClocks};
+    use crate::fakes::{Cluster, FakeClocks, Node, soon};
 
     const DAY_MS: u64 = WALL_STEP_MS_MAX;
     const HOUR_MS: u64 = 3_600_000;
@@ -225,12 +267,12 @@ mod tests {
 
     #[test]
     fn no_quorum_moves_nothing() {
-        assert_eq!(three(0, &[(1, NOW_MS)]), Verdict::Stay);
-        assert_eq!(verdict(WallTime(0), &[], &readings(&[(1, NOW_MS)])), Verdict::Stay);
+        assert_eq!(three(0, &[(1, NOW_MS)]), Verdict::NoQuorum);
+        assert_eq!(verdict(WallTime(0), &[], &readings(&[(1, NOW_MS)])), Verdict::NoQuorum);
         // While the membership changes, each of the two sets has a say.
         let sets = [vec![1, 2, 3], vec![3, 4, 5]];
         let old_only = readings(&[(1, NOW_MS), (2, NOW_MS), (3, NOW_MS)]);
-        assert_eq!(verdict(WallTime(NOW_MS - HOUR_MS), &sets, &old_only), Verdict::Stay);
+        assert_eq!(verdict(WallTime(NOW_MS - HOUR_MS), &sets, &old_only), Verdict::NoQuorum);
         let both = readings(&[(1, NOW_MS), (2, NOW_MS), (3, NOW_MS), (4, NOW_MS - 9)]);
         assert_eq!(verdict(WallTime(NOW_MS - HOUR_MS), &sets, &both), Verdict::Advance(WallTime(NOW_MS - 9)));
     }
@@ -239,8 +281,20 @@ mod tests {
     fn more_than_a_day_waits_for_an_operator() {
         let all = [(1, NOW_MS), (2, NOW_MS), (3, NOW_MS)];
         assert_eq!(three(NOW_MS - DAY_MS, &all), Verdict::Advance(WallTime(NOW_MS)));
-        assert_eq!(three(NOW_MS - DAY_MS - 1, &all), Verdict::AskOperator(DAY_MS + 1));
+        assert_eq!(three(NOW_MS - DAY_MS - 1, &all), Verdict::AskOperator(WallTime(NOW_MS)));
     }
+
+    fn parts(node: &Node, answers: &[(NodeId, u64)]) -> Parts {
+        Parts {
+            consensus: node.consensus.clone(),
+            ask: FakeClocks::new(answers),
+            clock: node.clock.clone(),
+            tracker: Arc::clone(&node.tracker),
+            proposer: node.proposer.clone(),
+        }
+    }
+
+    const SKEW: Duration = Duration::from_millis(500);
 
     #[tokio::test]
     async fn a_lagging_wall_is_moved_through_the_log() {
@@ -250,19 +304,38 @@ mod tests {
         let wall = node.tracker.head().clocks.wall;
         let late = wall.0 + HOUR_MS;
         node.clock.set_wall_ms(late + 7);
-        let parts = |answers: &[(NodeId, u64)]| Parts {
-            consensus: node.consensus.clone(),
-            ask: FakeClocks::new(answers),
-            clock: node.clock.clone(),
-            tracker: Arc::clone(&node.tracker),
-            proposer: node.proposer.clone(),
-        };
-        check(&parts(&[(2, wall.0)]), 1, Duration::from_millis(500)).await;
+        check(&parts(node, &[(2, wall.0)]), 1, SKEW).await;
         assert_eq!(node.tracker.head().clocks.wall, wall, "the leader alone is an hour ahead");
-        check(&parts(&[(3, late)]), 2, Duration::from_millis(500)).await;
+        check(&parts(node, &[(3, late)]), 2, SKEW).await;
         assert_eq!(node.tracker.head().clocks.wall, wall, "read in another leadership");
-        check(&parts(&[(3, late)]), 1, Duration::from_millis(500)).await;
+        check(&parts(node, &[(3, late)]), 1, SKEW).await;
         assert_eq!(node.tracker.head().clocks.wall, WallTime(late));
         assert_eq!(serve_clock(&*node.clock)[..], (late + 7).to_be_bytes());
+    }
+
+    #[tokio::test]
+    async fn an_operator_moves_it_through_any_node_to_what_a_quorum_has_passed() {
+        let cluster = Cluster::new(3);
+        let node = cluster.node(2);
+        assert_eq!(
+            move_by_operator(&parts(node, &[(1, 0), (3, 0)]), SKEW, soon()).await,
+            Err(MoveError::NotBootstrapped)
+        );
+        cluster.node(1).bootstrap().await;
+        let wall = node.tracker.head().clocks.wall;
+        let late = wall.0 + 3 * DAY_MS;
+        node.clock.set_wall_ms(late + 7);
+        let ask = |answers: &[(NodeId, u64)]| {
+            let parts = parts(node, answers);
+            async move { move_by_operator(&parts, SKEW, soon()).await }
+        };
+        assert_eq!(ask(&[]).await, Err(MoveError::NoQuorum));
+        assert_eq!(ask(&[(1, wall.0), (3, wall.0)]).await, Ok(Moved::NotNeeded), "one clock is no reason");
+        assert_eq!(node.tracker.head().clocks.wall, wall);
+        check(&parts(node, &[(3, late)]), 1, SKEW).await;
+        assert_eq!(node.tracker.head().clocks.wall, wall, "by itself nobody moves it so far");
+        assert_eq!(ask(&[(3, late)]).await, Ok(Moved::To(WallTime(late))));
+        assert_eq!(node.tracker.head().clocks.wall, WallTime(late));
+        assert_eq!(ask(&[(3, late)]).await, Ok(Moved::NotNeeded));
     }
 }

@@ -15,7 +15,7 @@
 //! | 1 | applied | its outcome |
 //! | 2 | applied, too late to act | `OutcomeUnknown`: another copy may have won |
 //! | 3 | no room in the queue, here or at the leader | `Overloaded`; never in a log |
-//! | 4 | the node is draining or has not caught up since its start | `Unavailable` |
+//! | 4 | the node is draining, has not caught up since its start, or the replicas' states differ | `Unavailable` |
 //! | 5 | the deadline came while it waited: no leader, no free place, the leader's own queue | `Unavailable` |
 //! | 6 | this node led, and refused to append (`ForwardToLeader`: another leads, hand-over, lease over) | tried again; at the deadline `Unavailable` |
 //! | 7 | no byte of the forward was written | as 6 |
@@ -141,6 +141,7 @@ struct Shared {
     chores: Arc<Semaphore>,
     chores_len: Arc<Semaphore>,
     closed: AtomicBool,
+    suspended: AtomicBool,
 }
 
 impl Proposer {
@@ -156,6 +157,7 @@ impl Proposer {
             chores: Arc::new(Semaphore::new(limits.chores)),
             chores_len: Arc::new(Semaphore::new(limits.len)),
             closed: AtomicBool::new(false),
+            suspended: AtomicBool::new(false),
         };
         tokio::spawn(Batcher::new(parts, limits, waiting, stopping).run());
         Self(Arc::new(shared))
@@ -173,9 +175,10 @@ impl Proposer {
         result
     }
 
-    async fn propose_quietly(&self, command: Command, deadline: Instant) -> Result<Outcome, ProposeError> {
+    /// The same, for what nobody waits for: where it fails, no caller has failed.
+    pub(crate) async fn propose_quietly(&self, command: Command, deadline: Instant) -> Result<Outcome, ProposeError> {
         // Before it has caught up, this node knows nothing of the lease time by which the command must have acted.
-        if self.is_closed() || !self.0.tracker.recovered(deadline).await {
+        if self.is_closed() || self.is_suspended() || !self.0.tracker.recovered(deadline).await {
             return Err(ProposeError::Unavailable);
         }
         let envelope = self.envelope(command, deadline);
@@ -187,6 +190,9 @@ impl Proposer {
 
     /// Proposes one of the leader's own commands, in the leadership of `term` or not at all.
     pub(crate) async fn propose_as_leader(&self, term: u64, command: Command) -> Result<Outcome, ProposeError> {
+        if self.is_suspended() {
+            return Err(ProposeError::Unavailable);
+        }
         let deadline = Instant::now() + CHORE_TIME;
         let envelope = self.envelope(command, deadline);
         let Some(ticket) = self.enqueue(envelope, Origin::Leader { term }, deadline) else {
@@ -223,13 +229,25 @@ impl Proposer {
         self.0.closed.store(true, Ordering::SeqCst);
     }
 
+    /// Refuses everything, the leader's chores too, for as long as it is said: what is written on states that differ makes them
+    /// differ more. What waits goes on.
+    pub(crate) fn suspend(&self, suspended: bool) {
+        self.0.suspended.store(suspended, Ordering::SeqCst);
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.0.suspended.load(Ordering::SeqCst)
+    }
+
     fn is_closed(&self) -> bool {
         self.0.closed.load(Ordering::SeqCst)
     }
 
     fn refuses_forwards(&self) -> Option<Answer> {
         match self.0.consensus.role() {
-            Role::Leader { .. } if self.is_closed() => Some(Answer::NotProposed { leader: None }),
+            Role::Leader { .. } if self.is_closed() || self.is_suspended() => {
+                Some(Answer::NotProposed { leader: None })
+            }
             Role::Leader { .. } => None,
             Role::Follower { leader } => Some(Answer::NotProposed { leader }),
         }

@@ -99,6 +99,19 @@ async fn row_4_draining_or_not_caught_up() {
 }
 
 #[tokio::test]
+async fn row_4_the_replicas_states_differ() {
+    let cluster = Cluster::new(2);
+    let leader = cluster.node(1);
+    leader.proposer.suspend(true);
+    assert_eq!(propose(leader, 1, soon()).await, UNAVAILABLE);
+    assert_eq!(propose(cluster.node(2), 2, shortly()).await, UNAVAILABLE, "the leader refuses forwards as well");
+    assert_eq!(leader.proposer.propose_as_leader(1, numbered(3)).await, Err(ProposeError::Unavailable));
+    assert!(cluster.log.appended().is_empty());
+    leader.proposer.suspend(false);
+    assert_eq!(propose(cluster.node(2), 4, soon()).await, DONE);
+}
+
+#[tokio::test]
 async fn row_4_not_caught_up_since_the_start() {
     use crate::fakes::{FakeState, ManualClock};
     use crate::tracker::Tracker;

@@ -4,6 +4,7 @@
 
 mod failures;
 mod life;
+mod protocol;
 mod snapshots;
 mod support;
 mod wiped;

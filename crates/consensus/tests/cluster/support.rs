@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use hapax_codec::peer::hello::ClusterId;
 use hapax_consensus::bootstrap::{BootstrapError, Bootstrapped};
-use hapax_consensus::clock::SystemClock;
-use hapax_consensus::config::{LogLimits, NodeConfig, Scrub, Timing};
+use hapax_consensus::clock::NodeClock;
+use hapax_consensus::config::{LogLimits, NodeConfig, Reads, Retention, Scrub, Timing};
 use hapax_consensus::fatal::Fatal;
 use hapax_consensus::node::{Node, Seams};
 use hapax_consensus::propose::ProposeError;
@@ -21,7 +21,7 @@ use hapax_machine::command::{Bootstrap, Caller, Claim, Command};
 use hapax_machine::ids::{
     ClaimId, ClientId, Digest, ExecutionId, NamespaceName, OperationKey, ScopeOf, TenantId, internal_key, slot,
 };
-use hapax_machine::namespace::{Attempts, ConflictStyle, NamespaceRecord, OnLapse, Scope};
+use hapax_machine::namespace::NamespaceRecord;
 use hapax_machine::outcome::Answer;
 use hapax_machine::{Outcome, View};
 use hapax_store::log::{Crash, MemoryDisk, OpenOptions};
@@ -37,6 +37,32 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) enum Kind {
     Memory,
     Disk,
+}
+
+/// A wall clock that is set by the test, and goes on by itself.
+pub(crate) struct Clock {
+    began: Instant,
+    ahead_ms: AtomicU64,
+}
+
+/// What it shows when the test begins, and the cluster is begun with.
+const WALL_MS: u64 = 1_790_000_000_000;
+
+impl Clock {
+    /// Everybody's wall clock is later by so much.
+    pub(crate) fn skip(&self, by: Duration) {
+        self.ahead_ms.fetch_add(by.as_millis() as u64, Ordering::SeqCst);
+    }
+}
+
+impl NodeClock for Clock {
+    fn wall_ms(&self) -> u64 {
+        WALL_MS + self.began.elapsed().as_millis() as u64 + self.ahead_ms.load(Ordering::SeqCst)
+    }
+
+    fn monotonic(&self) -> Instant {
+        Instant::now()
+    }
 }
 
 struct Slot {
@@ -66,6 +92,7 @@ impl Slot {
 /// A cluster.
 pub(crate) struct Cluster {
     pub(crate) net: MemNetwork,
+    pub(crate) clock: Arc<Clock>,
     kind: Kind,
     tweak: Box<dyn Fn(&mut NodeConfig) + Send + Sync>,
     members: BTreeMap<NodeId, PeerNode>,
@@ -99,6 +126,7 @@ impl Cluster {
         };
         Self {
             net: MemNetwork::new(),
+            clock: Arc::new(Clock { began: Instant::now(), ahead_ms: AtomicU64::new(0) }),
             kind,
             tweak: Box::new(tweak),
             members: (1..=nodes).map(member).collect(),
@@ -131,6 +159,8 @@ impl Cluster {
             timing: TIMING,
             log: LogLimits::DEFAULT,
             scrub: Scrub::DEFAULT,
+            retention: Retention::DEFAULT,
+            reads: Reads::DEFAULT,
             transport: transport::Config::lan(),
         };
         (self.tweak)(&mut config);
@@ -142,7 +172,9 @@ impl Cluster {
         if self.kind == Kind::Disk {
             return Storage::open(config, fatal).unwrap();
         }
-        let state = slot.state.open(OpenState::default(), fatal.hook()).unwrap();
+        let mut options = OpenState::default();
+        options.flush_after = config.log.flush_interval;
+        let state = slot.state.open(options, fatal.hook()).unwrap();
         let applied = state.applied().last_applied.map(|id| (GROUP.0, id));
         let options = OpenOptions { applied: applied.into_iter().collect(), ..OpenOptions::new(fatal.hook()) };
         Storage { log: slot.log.open(options).unwrap(), state, data: slot.data }
@@ -159,7 +191,7 @@ impl Cluster {
         let fatal = Fatal::new();
         let storage = self.storage(&config, &fatal);
         let (listener, dialer) = (self.net.listen(id, &self.members[&id].addr), self.net.dialer(id));
-        let seams = Seams { clock: Arc::new(SystemClock), storage, dialer, listener, fatal };
+        let seams = Seams { clock: self.clock.clone(), storage, dialer, listener, fatal };
         let node = Node::start(config, seams).await.unwrap();
         self.slots.get_mut(&id).unwrap().node = Some(node);
     }
@@ -216,9 +248,10 @@ impl Cluster {
     pub(crate) async fn bootstrap(&self, id: NodeId) -> Result<Bootstrapped, BootstrapError> {
         let command = Bootstrap {
             cluster_id: [3; 16],
-            wall_ms: 1_790_000_000_000,
+            wall_ms: WALL_MS,
             namespaces: vec![namespace()],
             tokens: Vec::new(),
+            tenants: Vec::new(),
         };
         self.node(id).bootstrap(command).await
     }
@@ -250,9 +283,18 @@ impl Cluster {
         key: &str,
         within: Duration,
     ) -> Result<Outcome, ProposeError> {
+        self.node(id).propose(Command::Claim(self.drawn(key)), Instant::now() + within).await
+    }
+
+    /// A claim of a key that nobody has made before.
+    pub(crate) fn drawn(&self, key: &str) -> Claim {
         let number = u128::from(self.claims.fetch_add(1, Ordering::Relaxed)) + 1;
-        let claim = claim(key, number.to_be_bytes(), self.owner_len);
-        self.node(id).propose(Command::Claim(claim), Instant::now() + within).await
+        claim(key, number.to_be_bytes(), self.owner_len)
+    }
+
+    /// Proposes a command through a node, which must have an outcome.
+    pub(crate) async fn answer(&self, id: NodeId, command: Command) -> Answer {
+        self.node(id).propose(command, Instant::now() + PATIENCE).await.unwrap().answer
     }
 
     /// Claims a key and expects to be the executor.
@@ -300,22 +342,17 @@ pub(crate) async fn until<T>(what: &str, mut condition: impl FnMut() -> Option<T
     }
 }
 
-fn namespace() -> NamespaceRecord {
-    NamespaceRecord {
-        tenant: TenantId::new("tenant"),
-        name: NamespaceName::new("payments"),
-        scope: Scope::Namespace,
-        on_lapse: OnLapse::Unknown,
-        attempts: Attempts::Automatic,
-        conflict_style: ConflictStyle::Hapax,
-        transport_fields: Vec::new(),
-        partitions: 1,
-    }
+pub(crate) fn namespace() -> NamespaceRecord {
+    NamespaceRecord::with_defaults(TenantId::new("tenant"), NamespaceName::new("payments"))
 }
 
-fn operation_key(key: &str) -> OperationKey {
+pub(crate) fn operation_key(key: &str) -> OperationKey {
     let NamespaceRecord { tenant, name, .. } = namespace();
     OperationKey::new(&tenant, &internal_key(&tenant, &name, ScopeOf::Namespace, key, None))
+}
+
+pub(crate) fn caller() -> Caller {
+    Caller { tenant: namespace().tenant, client: ClientId::new("client"), namespaces: Vec::new() }
 }
 
 fn claim(key: &str, random: [u8; 16], owner_len: usize) -> Claim {
@@ -331,7 +368,12 @@ fn claim(key: &str, random: [u8; 16], owner_len: usize) -> Claim {
         attempt: None,
         correlation_id: None,
         execution_id: ExecutionId { slot, random },
-        caller: Caller { tenant, client: ClientId::new("client"), namespaces: Vec::new() },
+        caller: caller(),
         namespace: name,
+        capability_id: None,
+        message: None,
+        epoch: None,
+        resource: None,
+        key_created_at: None,
     }
 }
