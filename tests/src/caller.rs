@@ -1,8 +1,9 @@
 //! A caller that shows what the wire said, without retries of its own: tests judge answers, they do not hide them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
+use bytes::Bytes;
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, Response, StatusCode};
 use serde_json::{Value, json};
@@ -26,15 +27,17 @@ pub struct Answer {
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body; null where it was empty.
+    /// The body; null where it was empty or is not JSON.
     pub body: Value,
+    /// The body as it was sent.
+    pub bytes: Bytes,
 }
 
 impl Answer {
     async fn read(sent: Response) -> Result<Self> {
         let (status, headers) = (sent.status(), sent.headers().clone());
         let bytes = sent.bytes().await?;
-        Ok(Self { status, headers, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+        Ok(Self { status, headers, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null), bytes })
     }
 
     /// A header as text; empty where it is absent.
@@ -56,6 +59,24 @@ impl Answer {
     pub fn epoch(&self) -> u64 {
         self.body["lease_epoch"].as_u64().unwrap_or_default()
     }
+
+    /// The answer itself, if it has this status and this verdict; where there is neither code nor result, that is "".
+    ///
+    /// # Errors
+    /// It has not; the whole answer is part of the error.
+    pub fn is(self, status: u16, verdict: &str) -> Result<Self> {
+        ensure!(self.status.as_u16() == status && self.verdict() == verdict, "not {status} {verdict}: {self:?}");
+        Ok(self)
+    }
+
+    /// The answer itself, if it is a success that tells of an operation in this state.
+    ///
+    /// # Errors
+    /// It is not; the whole answer is part of the error.
+    pub fn in_state(self, state: &str) -> Result<Self> {
+        ensure!(self.status.is_success() && self.text("state") == state, "not {state}: {self:?}");
+        Ok(self)
+    }
 }
 
 /// A claim as the tests send it.
@@ -75,6 +96,8 @@ pub struct Claim {
     pub wait_ms: u64,
     /// Who will execute.
     pub owner: String,
+    /// Further fields of the body: a capability, a message, an authority epoch, a resource.
+    pub more: Value,
 }
 
 impl Claim {
@@ -89,7 +112,21 @@ impl Claim {
             lease_ms: 60_000,
             wait_ms: 0,
             owner: "tests".to_owned(),
+            more: json!({}),
         }
+    }
+
+    /// The same claim with one more field of the body.
+    #[must_use]
+    pub fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.more[field] = value.into();
+        self
+    }
+
+    /// The same claim as another call, in which its content may be said again.
+    #[must_use]
+    pub fn again(&self) -> Self {
+        Self { claim_id: Uuid::new_v4(), ..self.clone() }
     }
 }
 
@@ -107,6 +144,17 @@ impl Caller {
     #[must_use]
     pub fn with_token(&self, token: impl Into<String>) -> Self {
         Self { token: token.into(), ..self.clone() }
+    }
+
+    /// The same caller with the token of another one, of another node for example.
+    #[must_use]
+    pub fn with_token_of(&self, other: &Self) -> Self {
+        self.with_token(other.token.clone())
+    }
+
+    /// The public part of the token, where it has one.
+    pub fn token_id(&self) -> Option<&str> {
+        self.token.strip_prefix("hpx_")?.split('_').next()
     }
 
     /// Sends a request as it is, with the caller's token.
@@ -148,12 +196,28 @@ impl Caller {
         Answer::read(sent).await
     }
 
+    /// Gets a path whose answer is read as it comes, for at most `limit`.
+    ///
+    /// # Errors
+    /// No answer began.
+    pub async fn stream(&self, path: &str, limit: Duration) -> Result<Response> {
+        Ok(self.http.get(format!("{}{path}", self.url)).bearer_auth(&self.token).timeout(limit).send().await?)
+    }
+
+    /// Replaces, or makes, what is written under a version: `precondition` is `If-Match` or `If-None-Match` with its value.
+    ///
+    /// # Errors
+    /// No answer arrived, or not a whole one.
+    pub async fn put(&self, path: &str, precondition: (&str, &str), body: &Value) -> Result<Answer> {
+        self.send(Method::PUT, path, &[precondition], Some(&body.to_string())).await
+    }
+
     /// Claims.
     ///
     /// # Errors
     /// No answer arrived.
     pub async fn claim(&self, claim: &Claim) -> Result<Answer> {
-        let body = json!({
+        let mut body = json!({
             "namespace": claim.namespace,
             "key": claim.key,
             "request": claim.request,
@@ -162,6 +226,9 @@ impl Caller {
             "wait_ms": claim.wait_ms,
             "owner": claim.owner,
         });
+        for (name, value) in claim.more.as_object().into_iter().flatten() {
+            body[name] = value.clone();
+        }
         self.post("/v1/claims", &body).await
     }
 
@@ -209,4 +276,21 @@ impl Caller {
     pub async fn ready(&self) -> bool {
         self.get("/readyz").await.is_ok_and(|answer| answer.status == StatusCode::OK)
     }
+}
+
+/// The call is answered within `limit`, and with nothing but "I cannot know".
+///
+/// # Errors
+/// The node answered as if it knew, or too late.
+pub async fn nothing(caller: &Caller, limit: Duration, call: impl AsyncFn(&Caller) -> Result<Answer>) -> Result<()> {
+    let begun = Instant::now();
+    let answer = call(caller).await?;
+    let took = begun.elapsed();
+    let known = matches!(
+        (answer.status.as_u16(), answer.verdict()),
+        (503, "store.unavailable" | "store.overloaded") | (504, "store.outcome-unknown")
+    );
+    ensure!(known, "a node that cannot know answered {answer:?}");
+    ensure!(took < limit, "answered after {took:?}");
+    Ok(())
 }

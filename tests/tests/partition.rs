@@ -1,11 +1,12 @@
 //! A node cut off from the others answers nothing as if it knew: 503, or 504 where the command may have been proposed,
 //! within its deadline. The same call afterwards gets the one true answer. (REQUIREMENTS 27, 88, 92; FAULTS M, R)
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use hapax_tests::caller::{Answer, Caller, Claim};
+use anyhow::{Context, Result, ensure};
+use hapax_tests::caller::{Claim, nothing};
 use hapax_tests::cluster::{Cluster, Options};
+use hapax_tests::wait::until;
 
 /// The nodes' own deadline, in milliseconds.
 const DEADLINE_MS: u64 = 1_500;
@@ -52,10 +53,17 @@ async fn cut_off(cluster: &Cluster, victim: usize) -> Result<()> {
 
     let fresh = Claim::of("partition/fresh");
     for round in 0..3 {
-        nothing(&callers[victim], async |caller| caller.claim(&fresh).await, round).await?;
-        nothing(&callers[victim], async |caller| caller.claim(&Claim::of("partition/before")).await, round).await?;
-        nothing(&callers[victim], async |caller| caller.operation(granted.text("operation_id")).await, round).await?;
-        nothing(&callers[victim], async |caller| caller.renew(execution, epoch, 5_000).await, round).await?;
+        let at = || format!("round {round}");
+        nothing(&callers[victim], ANSWER_WITHIN, async |caller| caller.claim(&fresh).await).await.with_context(at)?;
+        nothing(&callers[victim], ANSWER_WITHIN, async |caller| caller.claim(&Claim::of("partition/before")).await)
+            .await
+            .with_context(at)?;
+        nothing(&callers[victim], ANSWER_WITHIN, async |caller| caller.operation(granted.text("operation_id")).await)
+            .await
+            .with_context(at)?;
+        nothing(&callers[victim], ANSWER_WITHIN, async |caller| caller.renew(execution, epoch, 5_000).await)
+            .await
+            .with_context(at)?;
         ensure!(!callers[victim].ready().await, "a node without a quorum says that it is ready");
     }
     let elsewhere = Claim::of("partition/elsewhere");
@@ -82,30 +90,4 @@ async fn cut_off(cluster: &Cluster, victim: usize) -> Result<()> {
     let read = callers[victim].operation(granted.text("operation_id")).await?;
     ensure!(read.text("state") == "completed", "{read:?}");
     Ok(())
-}
-
-/// The call is answered in time, and with nothing but "I cannot know".
-async fn nothing(caller: &Caller, call: impl AsyncFn(&Caller) -> Result<Answer>, round: usize) -> Result<()> {
-    let begun = Instant::now();
-    let answer = call(caller).await?;
-    let took = begun.elapsed();
-    let known = matches!(
-        (answer.status.as_u16(), answer.verdict()),
-        (503, "store.unavailable" | "store.overloaded") | (504, "store.outcome-unknown")
-    );
-    ensure!(known, "round {round}: a node that is cut off answered {answer:?}");
-    ensure!(took < ANSWER_WITHIN, "round {round}: answered after {took:?}");
-    Ok(())
-}
-
-/// Tries again until it holds: an election takes its time.
-async fn until(mut check: impl AsyncFnMut() -> Result<()>) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        match check().await {
-            Ok(()) => return Ok(()),
-            Err(error) if begun.elapsed() > Duration::from_secs(20) => return Err(error),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    }
 }
