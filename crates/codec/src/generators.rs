@@ -7,7 +7,9 @@ use hapax_machine::command::*;
 use hapax_machine::evidence::{EvidenceRecord, Source};
 use hapax_machine::grant::GrantCounter;
 use hapax_machine::ids::*;
-use hapax_machine::namespace::{Attempts, ConflictStyle, NamespaceRecord, OnLapse, Scope};
+use hapax_machine::namespace::{
+    Attempts, Authority, ConflictStyle, ExpiredKeys, NamespaceRecord, OnLapse, Quota, Retention, Scope,
+};
 use hapax_machine::operation::*;
 use hapax_machine::outcome::{Answer, Grant, Lease, Outcome, Receipt, Refusal, Refused, Standing};
 use hapax_machine::tenant::TokenRecord;
@@ -15,6 +17,11 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 
+mod authority;
+
+pub(crate) use authority::{capability, decision, epoch, events, inbox, refusal_record, status, tenant, use_record};
+
+use self::authority::{answer_of_authority, binding, capability_id, command_of_authority, message};
 use crate::command::Batch;
 use crate::log::LogId;
 use crate::record::Applied;
@@ -61,7 +68,14 @@ fn revision() -> impl Strategy<Value = Revision> {
 }
 
 fn state() -> impl Strategy<Value = State> {
-    prop::sample::select(vec![State::Executing, State::Unknown, State::NotApplied, State::Completed, State::Failed])
+    prop::sample::select(vec![
+        State::Requested,
+        State::Executing,
+        State::Unknown,
+        State::NotApplied,
+        State::Completed,
+        State::Failed,
+    ])
 }
 
 fn definite() -> impl Strategy<Value = Definite> {
@@ -96,7 +110,8 @@ fn result_data() -> impl Strategy<Value = ResultData> {
 fn claim() -> impl Strategy<Value = Claim> {
     let who = (caller(), text(), text(), of(text()));
     let what = (hash(), any::<u16>(), hash(), hash(), execution_id());
-    (who, what, number(), of(any::<u32>())).prop_map(|(who, what, lease_ms, attempt)| Claim {
+    let presented = (of(capability_id()), of(message()), of(binding()), of(text()), of(number()));
+    (who, what, number(), of(any::<u32>()), presented).prop_map(|(who, what, lease_ms, attempt, presented)| Claim {
         caller: who.0,
         namespace: NamespaceName::new(who.1),
         owner: who.2,
@@ -108,6 +123,11 @@ fn claim() -> impl Strategy<Value = Claim> {
         execution_id: what.4,
         lease_ms,
         attempt: attempt.map(Attempt),
+        capability_id: presented.0,
+        message: presented.1,
+        epoch: presented.2,
+        resource: presented.3.map(Resource::new),
+        key_created_at: presented.4.map(WallTime),
     })
 }
 
@@ -137,11 +157,12 @@ fn command() -> impl Strategy<Value = Command> {
         1 => (number(), any::<bool>()).prop_map(|(target, by_operator)| {
             Command::AdvanceWall(AdvanceWall { target: WallTime(target), by_operator })
         }),
-        1 => (hash(), number(), vec(namespace(), 0..3), vec(token(), 0..3)).prop_map(
-            |(cluster_id, wall_ms, namespaces, tokens)| {
-                Command::Bootstrap(Bootstrap { cluster_id, wall_ms, namespaces, tokens })
+        1 => (hash(), number(), vec(namespace(), 0..3), vec(token(), 0..3), vec(tenant(), 0..3)).prop_map(
+            |(cluster_id, wall_ms, namespaces, tokens, tenants)| {
+                Command::Bootstrap(Bootstrap { cluster_id, wall_ms, namespaces, tokens, tenants })
             }
         ),
+        8 => command_of_authority(),
         1 => Just(Command::Tick),
     ]
 }
@@ -162,7 +183,7 @@ pub(crate) fn batch() -> impl Strategy<Value = Batch> {
 }
 
 fn standing() -> impl Strategy<Value = Standing> {
-    let ids = (operation_id(), execution_id(), any::<u32>());
+    let ids = (operation_id(), of(execution_id()), any::<u32>());
     (ids, state(), of(number()), text(), style()).prop_map(|(ids, state, left, namespace, style)| Standing {
         operation_id: ids.0,
         execution_id: ids.1,
@@ -192,8 +213,29 @@ fn refusal() -> impl Strategy<Value = Refusal> {
             Refusal::OutcomeConflict,
             Refusal::WallStep,
             Refusal::AlreadyBootstrapped,
+            Refusal::DeliveryMismatch,
+            Refusal::CapabilityAlreadyConsumed,
+            Refusal::CapabilityRevoked,
+            Refusal::CapabilityExpired,
+            Refusal::CapabilityInvalid,
+            Refusal::CapabilityBindingMismatch,
+            Refusal::CapabilityRequired,
+            Refusal::EpochStale,
+            Refusal::EpochUnknown,
+            Refusal::OperationCompleted,
+            Refusal::OperationFailed,
+            Refusal::KeyRetentionElapsed,
+            Refusal::KeyCreationTime,
+            Refusal::DecisionReused,
+            Refusal::QuotaExceeded,
+            Refusal::PolicyFixed,
+            Refusal::VersionMismatch,
+            Refusal::NotYours,
+            Refusal::NotASuccessor,
         ]),
         any::<u32>().prop_map(|due| Refusal::AttemptMismatch { due: Attempt(due) }),
+        number().prop_map(|value| Refusal::RegisterStands { value: AuthorityEpoch(value) }),
+        state().prop_map(|state| Refusal::OperationState { state }),
     ]
 }
 
@@ -223,6 +265,7 @@ fn answer() -> impl Strategy<Value = Answer> {
             Answer::Refused(Refused { reason, operation_id, conflict_style })
         }),
         Just(Answer::TooLate),
+        answer_of_authority(),
     ]
 }
 
@@ -246,10 +289,12 @@ fn outcome_record() -> impl Strategy<Value = OutcomeRecord> {
 
 fn execution() -> impl Strategy<Value = Execution> {
     let who = (execution_id(), any::<u32>(), state(), text(), text(), hash(), hash());
+    let times = (number(), number(), number(), of(number()), of(number()));
     let report = of((number(), hash()));
-    let since = of(number());
-    (who, number(), number(), any::<(bool, bool)>(), report, since, of(outcome_record())).prop_map(
-        |(who, epoch, deadline, flags, report, since, outcome)| Execution {
+    let authority = (of(capability_id()), vec(binding(), 0..3), any::<bool>(), any::<u32>());
+    let said = (of(outcome_record()), of((definite(), of(text()))), of((text(), text(), number())));
+    (who, times, any::<(bool, bool)>(), report, authority, said).prop_map(
+        |(who, times, flags, report, authority, said)| Execution {
             id: who.0,
             attempt: Attempt(who.1),
             state: who.2,
@@ -257,25 +302,40 @@ fn execution() -> impl Strategy<Value = Execution> {
             client: ClientId::new(who.4),
             claim_id: ClaimId(who.5),
             request_hash: ContentHash(who.6),
-            lease_epoch: LeaseEpoch(epoch),
-            deadline: LeaseTime(deadline),
+            opened_at: WallTime(times.2),
+            capability: authority.0,
+            authority: authority.1,
+            effect_attempt: Attempt(if authority.2 { who.1 } else { authority.3 }),
+            lease_epoch: LeaseEpoch(times.0),
+            deadline: LeaseTime(times.1),
             renewed: flags.0,
             sole_holder: flags.1,
             report: report.map(|(epoch, content)| AcceptedReport {
                 lease_epoch: LeaseEpoch(epoch),
                 content: ContentHash(content),
             }),
-            unknown_since: since.map(WallTime),
-            outcome,
+            unknown_since: times.3.map(WallTime),
+            claimed: said.1.map(|(outcome, external_id)| ClaimedOutcome { outcome, external_id }),
+            reconciler: said.2.map(|(owner, client, deadline)| Reconciler {
+                owner,
+                client: ClientId::new(client),
+                deadline: LeaseTime(deadline),
+            }),
+            escalated_at: times.4.map(WallTime),
+            outcome: said.0,
         },
     )
 }
 
 pub(crate) fn operation_record() -> impl Strategy<Value = OperationRecord> {
     let identity = (operation_id(), hash(), any::<bool>(), text(), text(), hash(), of(text()));
-    let times = (number(), number(), of(number()), revision());
-    (identity, times, any::<bool>(), any::<(u32, u32)>(), of(hash()), execution()).prop_map(
-        |(identity, times, quarantined, counts, said, execution)| {
+    let times = (number(), number(), of(number()), revision(), of(number()));
+    let count = || prop_oneof![Just(0), any::<u32>()];
+    let counts = (any::<u32>(), any::<u32>(), count(), count());
+    let said = (of(hash()), of(hash()), of(hash()));
+    let links = (of(operation_id()), of(operation_id()), of(text()), of((text(), text(), number())));
+    (identity, times, any::<bool>(), counts, said, links, of(execution())).prop_map(
+        |(identity, times, quarantined, counts, said, links, execution)| {
             let (mut id, key): (OperationId, [u8; 32]) = (identity.0, identity.1);
             if identity.2 {
                 id.hash.copy_from_slice(&key[..20]);
@@ -294,7 +354,20 @@ pub(crate) fn operation_record() -> impl Strategy<Value = OperationRecord> {
                 quarantined,
                 grants: counts.0,
                 evidence: counts.1,
-                said: said.map(ContentHash),
+                said: said.0.map(ContentHash),
+                chain: said.1.map(ContentHash),
+                forgiven: said.2.map(ContentHash),
+                refusals: counts.2,
+                capabilities: counts.3,
+                resource: links.2.map(Resource::new),
+                key_created_at: times.4.map(WallTime),
+                superseded_by: links.0,
+                supersedes: links.1,
+                closed: links.3.map(|(client, reason, at)| Closed {
+                    client: ClientId::new(client),
+                    reason,
+                    at: WallTime(at),
+                }),
                 execution,
             }
         },
@@ -319,10 +392,21 @@ pub(crate) fn grant_record() -> impl Strategy<Value = GrantRecord> {
 }
 
 pub(crate) fn evidence_record() -> impl Strategy<Value = EvidenceRecord> {
-    let source = prop::sample::select(vec![Source::Report, Source::Evidence, Source::Resolve]);
-    let said = (of(hash()), of(number()), definite(), of(text()), of(text()), of(text()));
-    (source, text(), execution_id(), said, state(), number(), revision()).prop_map(
-        |(source, client, execution, said, met, at, revision)| EvidenceRecord {
+    let source = prop::sample::select(vec![
+        Source::Report,
+        Source::Evidence,
+        Source::Resolve,
+        Source::Fence,
+        Source::Escalate,
+        Source::Deescalate,
+        Source::Quarantine,
+        Source::Release,
+        Source::Supersede,
+        Source::Close,
+    ]);
+    let said = (of(hash()), of(number()), of(definite()), of(text()), of(text()), of(text()), of(operation_id()));
+    (source, text(), of(execution_id()), said, state(), number(), (revision(), hash())).prop_map(
+        |(source, client, execution, said, met, at, (revision, chain))| EvidenceRecord {
             source,
             client: ClientId::new(client),
             execution,
@@ -330,41 +414,54 @@ pub(crate) fn evidence_record() -> impl Strategy<Value = EvidenceRecord> {
             lease_epoch: said.1.map(LeaseEpoch),
             outcome: said.2,
             external_id: said.3,
+            by: said.6,
             reason: said.4,
             proof: said.5,
             met,
             at: WallTime(at),
             revision,
+            chain: ContentHash(chain),
         },
     )
 }
 
 pub(crate) fn namespace() -> impl Strategy<Value = NamespaceRecord> {
     let names = (text(), text(), vec(text(), 0..3), any::<u32>());
-    (names, any::<(bool, bool, bool)>(), style()).prop_map(|(names, policy, style)| NamespaceRecord {
-        tenant: TenantId::new(names.0),
-        name: NamespaceName::new(names.1),
-        scope: if policy.0 { Scope::Namespace } else { Scope::Client },
-        on_lapse: if policy.1 { OnLapse::Unknown } else { OnLapse::Takeover },
-        attempts: if policy.2 { Attempts::Automatic } else { Attempts::Explicit },
-        conflict_style: style,
-        transport_fields: names.2,
-        partitions: names.3,
-    })
+    let expired = prop::sample::select(vec![ExpiredKeys::New, ExpiredKeys::RejectOlder, ExpiredKeys::Durable]);
+    let bounds = (number(), number(), expired, any::<u32>(), number());
+    let quota = (of(number()), of(any::<u32>()), of(any::<u32>()));
+    (names, any::<(bool, bool, bool, bool)>(), style(), bounds, quota).prop_map(
+        |(names, policy, style, bounds, quota)| NamespaceRecord {
+            tenant: TenantId::new(names.0),
+            name: NamespaceName::new(names.1),
+            scope: if policy.0 { Scope::Namespace } else { Scope::Client },
+            on_lapse: if policy.1 { OnLapse::Unknown } else { OnLapse::Takeover },
+            attempts: if policy.2 { Attempts::Automatic } else { Attempts::Explicit },
+            conflict_style: style,
+            transport_fields: names.2,
+            partitions: names.3,
+            authority: if policy.3 { Authority::Inline } else { Authority::Capability },
+            retention: Retention { body_ms: bounds.0, identity_ms: bounds.1, expired_keys: bounds.2 },
+            reconcile_per_minute: bounds.3,
+            quota: Quota { open_operations: quota.0, requests_per_second: quota.1, key_claims_per_second: quota.2 },
+            version: Version(bounds.4),
+        },
+    )
 }
 
 pub(crate) fn token() -> impl Strategy<Value = TokenRecord> {
-    (text(), hash(), caller(), any::<u32>(), of(number())).prop_map(
-        |(id, secret_hash, caller, roles, expires_at_ms)| TokenRecord {
-            id,
-            secret_hash,
-            tenant: caller.tenant,
-            client: caller.client,
-            namespaces: caller.namespaces,
-            roles,
-            expires_at_ms,
-        },
-    )
+    let times = (of(number()), number(), of(number()));
+    (text(), hash(), caller(), any::<u32>(), times).prop_map(|(id, secret_hash, caller, roles, times)| TokenRecord {
+        id,
+        secret_hash,
+        tenant: caller.tenant,
+        client: caller.client,
+        namespaces: caller.namespaces,
+        roles,
+        expires_at_ms: times.0,
+        created_at: WallTime(times.1),
+        revoked_at: times.2.map(WallTime),
+    })
 }
 
 pub(crate) fn head() -> impl Strategy<Value = Head> {

@@ -2,11 +2,12 @@
 //! The single-byte tags that no sample shows are pinned here.
 
 use hapax_machine::evidence::Source;
-use hapax_machine::ids::Attempt;
-use hapax_machine::namespace::{Attempts, ConflictStyle, OnLapse, Scope};
+use hapax_machine::ids::{Attempt, AuthorityEpoch};
+use hapax_machine::namespace::{Attempts, Authority, ConflictStyle, ExpiredKeys, OnLapse, Scope};
 use hapax_machine::operation::{Definite, State};
 use hapax_machine::outcome::Refusal;
 
+use super::samples::authority;
 use super::{bytes_of, samples};
 use crate::command::*;
 use crate::outcome::*;
@@ -39,6 +40,17 @@ fn table() -> String {
     line("grant", &bytes_of(encode_grant, &samples::grant_row()));
     line("body", &bytes_of(|body: &Vec<u8>, out| encode_body(body, out), &b"{}".to_vec()));
     line("evidence", &bytes_of(encode_evidence, &samples::evidence()));
+    line("capability issued", &bytes_of(encode_capability, &authority::capability()));
+    line("capability consumed", &bytes_of(encode_capability, &authority::consumed()));
+    line("capability revoked", &bytes_of(encode_capability, &authority::revoked()));
+    line("decision", &bytes_of(encode_decision, &authority::decision()));
+    line("use", &bytes_of(encode_use, &authority::use_row()));
+    line("inbox", &bytes_of(encode_inbox, &authority::inbox()));
+    line("refusal", &bytes_of(encode_refusal, &authority::refusal()));
+    line("status", &bytes_of(encode_status, &authority::status()));
+    line("tenant", &bytes_of(encode_tenant, &authority::tenant()));
+    line("epoch", &bytes_of(encode_epoch, &authority::epoch()));
+    line("events", &bytes_of(|all: &Vec<_>, out| encode_events(all, out), &authority::events()));
     line("namespace", &bytes_of(encode_namespace, &samples::namespace()));
     line("token", &bytes_of(encode_token, &samples::token()));
     line("head", &bytes_of(encode_head, &samples::head()));
@@ -61,10 +73,25 @@ fn every_tag_is_pinned() {
         value.put(&mut out);
         out[0]
     }
-    let states = [State::Executing, State::Unknown, State::NotApplied, State::Completed, State::Failed];
-    assert_eq!(states.map(tag), [1, 2, 3, 4, 5]);
+    let states =
+        [State::Executing, State::Unknown, State::NotApplied, State::Completed, State::Failed, State::Requested];
+    assert_eq!(states.map(tag), [1, 2, 3, 4, 5, 6]);
     assert_eq!([Definite::Completed, Definite::Failed, Definite::NotApplied].map(tag), [1, 2, 3]);
-    assert_eq!([Source::Report, Source::Evidence, Source::Resolve].map(tag), [1, 2, 3]);
+    let sources = [
+        Source::Report,
+        Source::Evidence,
+        Source::Resolve,
+        Source::Fence,
+        Source::Escalate,
+        Source::Deescalate,
+        Source::Quarantine,
+        Source::Release,
+        Source::Supersede,
+        Source::Close,
+    ];
+    assert_eq!(sources.map(tag), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    assert_eq!([Authority::Inline, Authority::Capability].map(tag), [1, 2]);
+    assert_eq!([ExpiredKeys::New, ExpiredKeys::RejectOlder, ExpiredKeys::Durable].map(tag), [1, 2, 3]);
     assert_eq!([Scope::Namespace, Scope::Client].map(tag), [1, 2]);
     assert_eq!([OnLapse::Unknown, OnLapse::Takeover].map(tag), [1, 2]);
     assert_eq!([Attempts::Automatic, Attempts::Explicit].map(tag), [1, 2]);
@@ -82,6 +109,28 @@ fn every_tag_is_pinned() {
         Refusal::OutcomeConflict,
         Refusal::WallStep,
         Refusal::AlreadyBootstrapped,
+        Refusal::DeliveryMismatch,
+        Refusal::CapabilityAlreadyConsumed,
+        Refusal::CapabilityRevoked,
+        Refusal::CapabilityExpired,
+        Refusal::CapabilityInvalid,
+        Refusal::CapabilityBindingMismatch,
+        Refusal::CapabilityRequired,
+        Refusal::EpochStale,
+        Refusal::EpochUnknown,
+        Refusal::RegisterStands { value: AuthorityEpoch(1) },
+        Refusal::OperationCompleted,
+        Refusal::OperationFailed,
+        Refusal::OperationState { state: State::Unknown },
+        Refusal::KeyRetentionElapsed,
+        Refusal::KeyCreationTime,
+        Refusal::DecisionReused,
+        Refusal::QuotaExceeded,
+        Refusal::PolicyFixed,
+        Refusal::VersionMismatch,
+        Refusal::NotYours,
+        Refusal::NotASuccessor,
     ];
-    assert_eq!(refusals.map(tag), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    let tags: Vec<u8> = (1..=33).collect();
+    assert_eq!(refusals.map(tag).to_vec(), tags);
 }

@@ -7,10 +7,14 @@ use hapax_machine::command::*;
 use hapax_machine::evidence::{EvidenceRecord, Source};
 use hapax_machine::grant::GrantCounter;
 use hapax_machine::ids::*;
-use hapax_machine::namespace::{Attempts, ConflictStyle, NamespaceRecord, OnLapse, Scope};
+use hapax_machine::namespace::{
+    Attempts, Authority, ConflictStyle, ExpiredKeys, NamespaceRecord, OnLapse, Quota, Retention, Scope,
+};
 use hapax_machine::operation::*;
 use hapax_machine::outcome::{Answer, Grant, Lease, Outcome, Receipt, Refusal, Refused, Standing};
 use hapax_machine::tenant::TokenRecord;
+
+pub(super) mod authority;
 
 use crate::command::Batch;
 use crate::log::LogId;
@@ -61,6 +65,11 @@ pub(super) fn claim() -> Envelope {
         attempt: Some(Attempt(1)),
         correlation_id: Some(CorrelationId::new("order-4711")),
         execution_id: execution_id(),
+        capability_id: None,
+        message: None,
+        epoch: None,
+        resource: None,
+        key_created_at: None,
     }))
 }
 
@@ -135,10 +144,12 @@ pub(super) fn envelopes() -> Vec<(&'static str, Envelope)> {
                 wall_ms: WALL.0,
                 namespaces: vec![namespace()],
                 tokens: vec![token()],
+                tenants: vec![authority::tenant()],
             }),
         ),
         ("tick", Command::Tick),
     ];
+    let commands = commands.into_iter().chain(authority::commands());
     [("claim", claim())].into_iter().chain(commands.map(|(name, command)| (name, enveloped(command)))).collect()
 }
 
@@ -167,7 +178,16 @@ pub(super) fn operation() -> OperationRecord {
         grants: 1,
         evidence: 0,
         said: None,
-        execution: Execution {
+        chain: None,
+        forgiven: None,
+        refusals: 0,
+        capabilities: 0,
+        resource: None,
+        key_created_at: None,
+        superseded_by: None,
+        supersedes: None,
+        closed: None,
+        execution: Some(Execution {
             id: execution_id(),
             attempt: Attempt(1),
             state: State::Executing,
@@ -175,15 +195,26 @@ pub(super) fn operation() -> OperationRecord {
             client: ClientId::new("billing"),
             claim_id: ClaimId(bytes(0x20)),
             request_hash: ContentHash(bytes(0xa0)),
+            opened_at: WALL,
+            capability: None,
+            authority: Vec::new(),
+            effect_attempt: Attempt(1),
             lease_epoch: LeaseEpoch(GRANTS + 2),
             deadline: LeaseTime(86_400_000),
             renewed: false,
             sole_holder: true,
             report: None,
             unknown_since: None,
+            claimed: None,
+            reconciler: None,
+            escalated_at: None,
             outcome: None,
-        },
+        }),
     }
+}
+
+fn executed(record: &mut OperationRecord) -> &mut Execution {
+    record.execution.as_mut().expect("the sample was claimed")
 }
 
 pub(super) fn outcome_record() -> OutcomeRecord {
@@ -203,10 +234,10 @@ pub(super) fn outcome_record() -> OutcomeRecord {
 pub(super) fn completed() -> OperationRecord {
     let mut record = operation();
     record.terminal_at = Some(WallTime(WALL.0 + 900));
-    record.execution.state = State::Completed;
-    record.execution.report =
+    executed(&mut record).state = State::Completed;
+    executed(&mut record).report =
         Some(AcceptedReport { lease_epoch: LeaseEpoch(GRANTS + 2), content: ContentHash(bytes(0xc0)) });
-    record.execution.outcome = Some(outcome_record());
+    executed(&mut record).outcome = Some(outcome_record());
     record
 }
 
@@ -217,11 +248,32 @@ pub(super) fn odd() -> OperationRecord {
     record.quarantined = true;
     record.evidence = 2;
     record.said = Some(ContentHash(bytes(0xe0)));
-    record.execution.renewed = true;
-    record.execution.sole_holder = false;
-    record.execution.lease_epoch = LeaseEpoch(GRANTS - 1);
-    record.execution.unknown_since = Some(WALL);
-    record.execution.outcome = Some(OutcomeRecord {
+    record.chain = Some(ContentHash(bytes(0xe1)));
+    record.forgiven = Some(ContentHash(bytes(0xe2)));
+    record.refusals = 3;
+    record.capabilities = 4;
+    record.resource = Some(Resource::new("ORD-8841"));
+    record.key_created_at = Some(WallTime(WALL.0 - 1));
+    record.superseded_by = Some(OperationId { hash: bytes(0x60), ..operation_id() });
+    record.supersedes = Some(OperationId { hash: bytes(0x70), ..operation_id() });
+    record.closed = Some(Closed { client: ClientId::new("ops"), reason: "void".into(), at: WALL });
+    let execution = executed(&mut record);
+    execution.renewed = true;
+    execution.sole_holder = false;
+    execution.opened_at = WallTime(WALL.0 + 3);
+    execution.capability = Some(authority::capability_id());
+    execution.authority = vec![authority::binding()];
+    execution.effect_attempt = Attempt(7);
+    execution.claimed = Some(ClaimedOutcome { outcome: Definite::Completed, external_id: Some("ch_2".into()) });
+    execution.reconciler = Some(Reconciler {
+        owner: "reconciler-1".into(),
+        client: ClientId::new("recon"),
+        deadline: LeaseTime(90_000_000),
+    });
+    execution.escalated_at = Some(WallTime(WALL.0 + 4));
+    execution.lease_epoch = LeaseEpoch(GRANTS - 1);
+    execution.unknown_since = Some(WALL);
+    execution.outcome = Some(OutcomeRecord {
         outcome: Definite::Failed,
         has_result: false,
         result_ref: Some("s3://b/k".into()),
@@ -237,7 +289,7 @@ pub(super) fn execution_row() -> ExecutionRecord {
 }
 
 pub(super) fn past_execution_row() -> ExecutionRecord {
-    ExecutionRecord { past: Some(operation().execution), ..execution_row() }
+    ExecutionRecord { past: operation().execution, ..execution_row() }
 }
 
 pub(super) fn grant_row() -> GrantRecord {
@@ -253,16 +305,18 @@ pub(super) fn evidence() -> EvidenceRecord {
     EvidenceRecord {
         source: Source::Resolve,
         client: ClientId::new("billing"),
-        execution: execution_id(),
+        execution: Some(execution_id()),
         claim_id: Some(ClaimId(bytes(0x20))),
         lease_epoch: Some(LeaseEpoch(GRANTS + 2)),
-        outcome: Definite::NotApplied,
+        outcome: Some(Definite::NotApplied),
         external_id: Some("ch_1".into()),
+        by: Some(operation_id()),
         reason: Some("declined".into()),
         proof: Some("statement".into()),
         met: State::Unknown,
         at: WALL,
         revision: revision(),
+        chain: ContentHash(bytes(0xf0)),
     }
 }
 
@@ -276,6 +330,11 @@ pub(super) fn namespace() -> NamespaceRecord {
         conflict_style: ConflictStyle::Ietf,
         transport_fields: vec!["trace_id".into()],
         partitions: 1,
+        authority: Authority::Capability,
+        retention: Retention { body_ms: 60_000, identity_ms: 120_000, expired_keys: ExpiredKeys::RejectOlder },
+        reconcile_per_minute: 30,
+        quota: Quota { open_operations: Some(1_000), requests_per_second: Some(50), key_claims_per_second: Some(5) },
+        version: Version(3),
     }
 }
 
@@ -288,6 +347,8 @@ pub(super) fn token() -> TokenRecord {
         namespaces: vec![NamespaceName::new("payments")],
         roles: 0b1011,
         expires_at_ms: Some(WALL.0),
+        created_at: WallTime(WALL.0 - 9),
+        revoked_at: Some(WallTime(WALL.0 + 9)),
     }
 }
 
@@ -309,7 +370,7 @@ pub(super) fn applied() -> Applied {
 pub(super) fn outcomes() -> Vec<(&'static str, Outcome)> {
     let standing = Standing {
         operation_id: operation_id(),
-        execution_id: execution_id(),
+        execution_id: Some(execution_id()),
         attempt: Attempt(1),
         state: State::Executing,
         lease_remaining_ms: Some(30_000),
@@ -334,15 +395,19 @@ pub(super) fn outcomes() -> Vec<(&'static str, Outcome)> {
         ("in progress", Answer::InProgress(standing.clone())),
         ("replayed", Answer::Replayed(receipt)),
         ("renewed", Answer::Renewed(lease)),
-        ("accepted", Answer::Accepted(standing)),
+        ("accepted", Answer::Accepted(standing.clone())),
         ("lapsed", Answer::Lapsed { changed: true }),
         ("wall", Answer::Wall(WALL)),
         ("bootstrapped", Answer::Bootstrapped),
         ("ticked", Answer::Ticked),
         ("refused", refused(Refusal::LeaseLost)),
         ("attempt mismatch", refused(Refusal::AttemptMismatch { due: Attempt(2) })),
+        ("register stands", refused(Refusal::RegisterStands { value: AuthorityEpoch(GRANTS) })),
+        ("operation state", refused(Refusal::OperationState { state: State::Requested })),
         ("too late", Answer::TooLate),
     ]
+    .into_iter()
+    .chain(authority::answers(standing))
     .map(|(name, answer)| (name, Outcome { revision: revision(), answer }))
-    .to_vec()
+    .collect()
 }
