@@ -349,7 +349,11 @@ fn bumped(scope: text::EpochScope, outcome: &Outcome) -> Result<Reply, Refusal> 
 pub(crate) fn reply(app: &App, outcome: &Outcome) -> Result<Reply, Refusal> {
     let at = outcome.revision;
     match &outcome.answer {
-        Answer::Claimed(grant) => answered(&convert::claimed(grant, at)?),
+        Answer::Claimed(grant) => {
+            let attempt = if grant.attempt.0 == 1 { "first" } else { "later" };
+            metrics::counter!("hapax_attempts_total", "attempt" => attempt).increment(1);
+            answered(&convert::claimed(grant, at)?)
+        }
         Answer::Replayed(receipt) => replayed(receipt, at, None),
         Answer::DuplicateDelivery(standing) => answered(&convert::duplicate(standing, at)?),
         Answer::InProgress(standing) => in_progress(standing, outcome),
