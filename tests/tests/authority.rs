@@ -199,6 +199,11 @@ async fn a_closed_gate_leaves_authority_unspent_and_the_inbox_absent() -> Result
         node.capability_is(second, "issued", 1).await?;
     }
     nodes[2].resolve(execution, epoch, "not_applied", json!({})).await?.in_state("not_applied")?;
+    for node in &nodes {
+        // That nothing came of it gives nothing back. (REQUIREMENTS 114)
+        node.claim(&claim.again().because_of("MSG-RESET")).await?.is(409, SPENT)?;
+        node.capability_is(&capability, "consumed", 0).await?;
+    }
     new_attempt(&nodes, &operation, &granted, &reissued).await
 }
 

@@ -257,6 +257,10 @@ async fn escalated(nodes: &[Caller]) -> Result<()> {
     let read = nodes[0].operation(doubt.operation()).await?;
     let now = read.body["execution"]["lease_epoch"].as_u64().context("no epoch")?;
     nodes[0].resolve(doubt.execution(), now, "completed", json!({})).await?.in_state("completed")?;
+    let record = nodes[1].record("operation_id", doubt.operation(), 100).await?;
+    let said: Vec<_> = record.iter().filter(|entry| entry["kind"] == "word").map(|entry| &entry["said"]).collect();
+    ensure!(said == ["escalate", "de_escalate", "escalate", "resolve"], "{record:?}");
+    ensure!(record.iter().all(|word| word["reason"] == "the provider cannot tell" || word["said"] == "resolve"));
     let executing = nodes[0].claim(&Claim::of("escalate/2")).await?.is(201, "claimed")?;
     let path = format!("/v1/executions/{}/escalate", executing.text("execution_id"));
     let body = json!({ "lease_epoch": executing.epoch(), "reason": "impatience" });
