@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 use crate::node::ServeOptions;
 use crate::output::{self, Format};
+use crate::verbs::{administration, authority, operations, repair};
 use crate::{calls, dev, doctor, node};
 
 /// Hapax: an operation store. Ask it, before an effect: may I, and has this been done?
@@ -85,6 +86,74 @@ enum Verb {
         #[arg(long)]
         business_epoch: Option<String>,
     },
+    /// Make an operation known before authority for it is issued.
+    Register {
+        #[command(flatten)]
+        call: Call,
+        #[command(flatten)]
+        register: operations::RegisterArgs,
+    },
+    /// List the operations in a state, oldest first.
+    List {
+        #[command(flatten)]
+        call: Call,
+        #[command(flatten)]
+        list: operations::ListArgs,
+    },
+    /// Find operations by the provider's id, by business entity, or by key.
+    Lookup {
+        #[command(flatten)]
+        call: Call,
+        /// The namespace.
+        #[arg(long, default_value = "default")]
+        namespace: String,
+        #[command(flatten)]
+        by: operations::LookupArgs,
+        #[command(flatten)]
+        page: operations::PageArgs,
+    },
+    /// Print every change of an operation's state as it happens, until Ctrl-C.
+    Watch {
+        #[command(flatten)]
+        call: Call,
+        /// Only this namespace.
+        #[arg(long)]
+        namespace: Option<String>,
+        /// Where to go on: a position, or an answer's revision.
+        #[arg(long)]
+        from: Option<String>,
+    },
+    /// Send many calls at once, as `POST /v1/batch` documents them.
+    Batch {
+        #[command(flatten)]
+        call: Call,
+        /// The body: JSON, `@file`, or `-` for standard input.
+        body: String,
+    },
+    /// Give late evidence, or read the record.
+    #[command(subcommand)]
+    Evidence(operations::EvidenceVerb),
+    /// Issue, look at, and take back authority.
+    #[command(subcommand)]
+    Capability(authority::CapabilityVerb),
+    /// Registers of authority.
+    #[command(subcommand)]
+    Epoch(authority::EpochVerb),
+    /// Find out what unknown executions came to.
+    #[command(subcommand)]
+    Reconcile(repair::ReconcileVerb),
+    /// Repair operations.
+    #[command(subcommand)]
+    Operation(repair::RepairVerb),
+    /// Policies of namespaces.
+    #[command(subcommand)]
+    Namespace(administration::NamespaceVerb),
+    /// Tenants.
+    #[command(subcommand)]
+    Tenant(administration::TenantVerb),
+    /// Tokens.
+    #[command(subcommand)]
+    Token(administration::TokenVerb),
     /// Begin, or look at, a cluster.
     #[command(subcommand)]
     Cluster(ClusterVerb),
@@ -203,6 +272,21 @@ pub(crate) struct ClaimArgs {
     /// The story it belongs to.
     #[arg(long)]
     pub(crate) correlation_id: Option<String>,
+    /// The capability that it presents.
+    #[arg(long)]
+    pub(crate) capability: Option<String>,
+    /// The delivery that led to it, as CONSUMER/ID.
+    #[arg(long)]
+    pub(crate) message: Option<String>,
+    /// The authority epoch that it was decided under, as SCOPE=VALUE.
+    #[arg(long)]
+    pub(crate) epoch: Option<String>,
+    /// The business entity it is about.
+    #[arg(long)]
+    pub(crate) resource: Option<String>,
+    /// When the key was made, where the namespace asks for it.
+    #[arg(long)]
+    pub(crate) key_created_at: Option<String>,
 }
 
 /// What is reported.
@@ -245,6 +329,19 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         Verb::Get { call, operation_id: None, key, namespace, business_epoch } => {
             calls::lookup(&call, &namespace, &key.unwrap_or_default(), business_epoch.as_deref())
         }
+        Verb::Register { call, register } => operations::register(&call, &register),
+        Verb::List { call, list } => operations::list(&call, &list),
+        Verb::Lookup { call, namespace, by, page } => operations::lookup(&call, &namespace, &by, &page),
+        Verb::Watch { call, namespace, from } => operations::watch(&call, namespace.as_ref(), from.as_ref()),
+        Verb::Batch { call, body } => operations::batch(&call, &body),
+        Verb::Evidence(verb) => operations::evidence(&verb),
+        Verb::Capability(verb) => authority::capability(&verb),
+        Verb::Epoch(verb) => authority::epoch(&verb),
+        Verb::Reconcile(verb) => repair::reconcile(&verb),
+        Verb::Operation(verb) => repair::repair(&verb),
+        Verb::Namespace(verb) => administration::namespace(&verb),
+        Verb::Tenant(verb) => administration::tenant(&verb),
+        Verb::Token(verb) => administration::token(&verb),
         Verb::Cluster(ClusterVerb::Init { config }) => node::init(&config),
         Verb::Cluster(ClusterVerb::Status { call }) => calls::cluster_status(&call),
         Verb::Config(ConfigVerb::Check { config }) => node::check(&config),

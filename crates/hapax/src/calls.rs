@@ -42,6 +42,11 @@ pub(crate) fn claim(call: &Call, args: &ClaimArgs) -> anyhow::Result<()> {
         wait_ms: Some(args.wait_ms),
         correlation_id: optional("--correlation-id", &args.correlation_id)?,
         attempt: args.attempt,
+        capability_id: option("--capability", args.capability.as_ref())?,
+        message: args.message.as_deref().map(crate::verbs::operations::message).transpose()?,
+        epoch: crate::verbs::authority::binding(args.epoch.as_ref())?,
+        resource: option("--resource", args.resource.as_ref())?,
+        key_created_at: option("--key-created-at", args.key_created_at.as_ref())?,
         ..ClaimRequest::new(parsed("--namespace", &args.namespace)?, key)
     };
     let claim = Claim::from(claim);
@@ -168,12 +173,26 @@ impl Probe {
     }
 }
 
-fn run<T>(call: &Call, ask: impl AsyncFn(&Client) -> Outcome<T>) -> anyhow::Result<T> {
+/// Makes one call.
+pub(crate) fn run<T>(call: &Call, ask: impl AsyncFn(&Client) -> Outcome<T>) -> anyhow::Result<T> {
+    with_client(call, async |client| match ask(client).await {
+        Outcome::Done(answer) => Ok(answer),
+        other => Err(failure(other).into()),
+    })
+}
+
+/// Does something with a client.
+pub(crate) fn with_client<T>(call: &Call, with: impl AsyncFn(&Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let urls = call.url.split(',').map(str::trim);
     let client =
         Client::new(Settings::new(urls, call.token.clone())).map_err(|error| Failure::Usage(error.to_string()))?;
-    let failure = match runtime()?.block_on(ask(&client)) {
-        Outcome::Done(answer) => return Ok(answer),
+    runtime()?.block_on(with(&client))
+}
+
+/// What an outcome that is no answer is to the shell.
+pub(crate) fn failure<T>(outcome: Outcome<T>) -> Failure {
+    match outcome {
+        Outcome::Done(_) => Failure::Unknown("the answer was not used".to_owned()),
         Outcome::Refused(problem) => {
             let detail = problem.detail.as_deref().unwrap_or(&problem.title);
             let pointer = problem.pointer.as_deref().map(|pointer| format!(" (at {pointer})")).unwrap_or_default();
@@ -181,20 +200,30 @@ fn run<T>(call: &Call, ask: impl AsyncFn(&Client) -> Outcome<T>) -> anyhow::Resu
         }
         Outcome::Unavailable(failure) => Failure::Unavailable(failure.to_string()),
         Outcome::Unknown(failure) => Failure::Unknown(failure.to_string()),
-    };
-    Err(failure.into())
+    }
+}
+
+/// A text that may be absent, parsed.
+pub(crate) fn option<T: std::str::FromStr<Err = hapax_api::text::Malformed>>(
+    what: &str,
+    text: Option<&String>,
+) -> anyhow::Result<Option<T>> {
+    text.map(|text| parsed(what, text)).transpose()
 }
 
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-fn parsed<T: std::str::FromStr<Err = hapax_api::text::Malformed>>(what: &str, text: &str) -> anyhow::Result<T> {
+pub(crate) fn parsed<T: std::str::FromStr<Err = hapax_api::text::Malformed>>(
+    what: &str,
+    text: &str,
+) -> anyhow::Result<T> {
     text.parse().map_err(|wrong: T::Err| Failure::Usage(format!("{what} {}", wrong.0)).into())
 }
 
 /// A JSON document as it was given: itself, `@file`, or `-` for standard input.
-fn document(given: &str) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn document(given: &str) -> anyhow::Result<Vec<u8>> {
     if given == "-" {
         let mut text = Vec::new();
         std::io::stdin().read_to_end(&mut text)?;
@@ -207,7 +236,7 @@ fn document(given: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The wire's word for a value.
-fn word<T: Serialize>(value: &T) -> String {
+pub(crate) fn word<T: Serialize>(value: &T) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
         _ => String::new(),

@@ -8,6 +8,7 @@ mod doctor;
 mod exit;
 mod node;
 mod output;
+mod verbs;
 
 use std::process::ExitCode;
 

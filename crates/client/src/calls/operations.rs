@@ -7,6 +7,7 @@ use hapax_api::endpoints;
 use hapax_api::evidence::{EvidencePage, EvidenceQuery};
 use hapax_api::execution::Accepted;
 use hapax_api::find::{ListQuery, LookupRequest, OperationPage};
+use hapax_api::json::RawJson;
 use hapax_api::operation::{Consistency, OperationQuery, OperationView};
 use hapax_api::register::{RegisterRequest, Registered};
 use hapax_api::repair::{RepairRequest, SupersedeRequest};
@@ -34,6 +35,11 @@ impl Client {
     /// item has none that a second answer could show (a bump, a fence), its refusal in the answer may be its own doing.
     pub async fn batch(&self, request: &BatchRequest) -> Outcome<BatchAnswer> {
         self.change(endpoints::BATCH.to_owned(), request).await
+    }
+
+    /// The same, for a batch that was written elsewhere: the server reads it, and says what is wrong with it.
+    pub async fn batch_as_written(&self, body: &RawJson) -> Outcome<BatchAnswer> {
+        self.change(endpoints::BATCH.to_owned(), body).await
     }
 
     /// `GET /v1/operations/{id}`.
