@@ -149,8 +149,11 @@ async fn duplicate_while_held(nodes: &[Caller], refunds: &Refunds) -> Result<()>
         async move { refunds.deliver(&node, &message).await }
     });
     hold.arrived().await;
+    let second = refunds.decide(&message.operation, "DEC-REISSUED", 1, json!({})).await?;
+    let reissued = message.with_authority("MSG-56B", &second);
     for node in nodes {
         refunds.deliver(node, &message).await?.claim.is(200, "duplicate_delivery")?.in_state("executing")?;
+        refunds.deliver(node, &reissued).await?.claim.is(409, "operation.executing")?;
         ensure!(refunds.state(node, &message.operation).await? == "executing");
     }
     hold.release();
