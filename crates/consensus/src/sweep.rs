@@ -135,10 +135,14 @@ impl Sweep {
 
 #[cfg(test)]
 mod tests {
+    use hapax_machine::command::{BumpEpoch, Claim};
+    use hapax_machine::epoch::Binding;
+    use hapax_machine::ids::{AuthorityEpoch, EpochScope};
     use hapax_machine::operation::State;
 
     use super::*;
-    use crate::fakes::{Cluster, soon};
+    use crate::fakes::{Cluster, Node, caller, claim, soon};
+    use crate::seam::Role;
 
     /// The batcher, the clock and the machine are real; the log is a fake that applies at once.
     #[tokio::test]
@@ -147,14 +151,7 @@ mod tests {
         let node = cluster.node(1);
         node.claim(1, 1_000).await;
         let lapsed_at = node.executing_deadline(1);
-        let stopping = CancellationToken::new();
-        let sweeping = tokio::spawn(run(
-            Arc::clone(&node.leadership),
-            Arc::clone(&node.tracker),
-            node.proposer.clone(),
-            node.consensus.clone(),
-            stopping.clone(),
-        ));
+        let sweeping = start(node);
         cluster.wait_for_entry(soon(), |command| *command == Command::Tick).await;
         assert_eq!(node.state_of(1), State::Executing, "time has not come");
         cluster.advance(Duration::from_millis(1_001));
@@ -164,7 +161,46 @@ mod tests {
         );
         node.wait_for_state(1, State::Unknown, soon()).await;
         assert_eq!(node.tracker.leases().len(), 0);
-        stopping.cancel();
+        node.stopping.cancel();
+        sweeping.await.unwrap();
+    }
+
+    fn start(node: &Node) -> tokio::task::JoinHandle<()> {
+        tokio::spawn(run(
+            Arc::clone(&node.leadership),
+            Arc::clone(&node.tracker),
+            node.proposer.clone(),
+            node.consensus.clone(),
+            node.stopping.clone(),
+        ))
+    }
+
+    /// More than one round holds; and the leader of the bump is gone before it has swept anything.
+    #[tokio::test]
+    async fn the_next_leader_settles_all_that_a_bump_fenced_each_of_it_once() {
+        let cluster = Cluster::new(2);
+        let (first, next) = (cluster.node(1), cluster.node(2));
+        let bound = SETTLES_MAX as u64 + 9;
+        let authority = |value| Binding { scope: EpochScope::new("a"), value: AuthorityEpoch(value) };
+        for n in 1..=bound {
+            first.granted(Claim { epoch: Some(authority(0)), ..claim(n, 60_000) }).await;
+        }
+        first.claim(bound + 1, 60_000).await;
+        let bump = BumpEpoch { caller: caller(), scope: EpochScope::new("a"), expected: AuthorityEpoch(0) };
+        let Answer::Epoch(AuthorityEpoch(value)) = first.answer(Command::BumpEpoch(bump)).await else {
+            panic!("not bumped");
+        };
+        first.granted(Claim { epoch: Some(authority(value)), ..claim(bound + 2, 60_000) }).await;
+        first.consensus.set_role(Role::Follower { leader: Some(2) });
+        next.consensus.set_role(Role::Leader { term: 2 });
+        let sweeping = start(next);
+        for n in 1..=bound {
+            next.wait_for_state(n, State::Unknown, soon()).await;
+        }
+        cluster.advance(Duration::from_millis(500));
+        assert_eq!((next.state_of(bound + 1), next.state_of(bound + 2)), (State::Executing, State::Executing));
+        assert_eq!(cluster.log.count(|command| matches!(command, Command::Settle(_))), bound as usize);
+        next.stopping.cancel();
         sweeping.await.unwrap();
     }
 

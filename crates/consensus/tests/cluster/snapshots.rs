@@ -60,11 +60,12 @@ async fn catches_up_while_others_write(kind: Kind) {
     });
     let behind = || cluster.node(3).status().purged_index;
     until("a snapshot installed", || (behind() > 0).then_some(())).await;
+    // With so short a log, and a disk that others use, a node may be left behind again and again for as long as somebody writes.
+    writing.store(false, Ordering::Relaxed);
+    let written = writer.await.unwrap();
     for n in 0..away {
         assert!(cluster.holds(3, &format!("away{n}")).await, "away{n}");
     }
-    writing.store(false, Ordering::Relaxed);
-    let written = writer.await.unwrap();
     for n in 0..written {
         assert!(cluster.holds(3, &format!("meanwhile{n}")).await, "meanwhile{n}");
     }
