@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 const PAGE: &str = "docs/operations/running.md";
-const SETTINGS: &str = "crates/server/src/config.rs";
+const SETTINGS: [&str; 2] = ["crates/server/src/config.rs", "crates/server/src/config/namespaces.rs"];
 
 /// What a struct's fields are called, and of which type, without those that no configuration can name.
 type Fields<'a> = Vec<(&'a str, &'a str)>;
@@ -68,7 +68,7 @@ fn differences(what: &str, documented: &BTreeSet<String>, real: &BTreeSet<String
 #[test]
 fn every_setting_and_every_series_has_its_row() {
     let page = super::read(PAGE);
-    let source = super::read(SETTINGS);
+    let source = SETTINGS.map(super::read).concat();
     let real = settings(&structs(&source), "Config", "");
     assert!(real.len() > 20, "the settings were not found: {real:?}");
     let mut found = differences("setting", &rows(&page, "## Settings"), &real);

@@ -7,7 +7,7 @@ use hapax_api::execution::{EvidenceRequest, ResultData};
 use hapax_api::find::{ListQuery, LookupRequest, OperationPage};
 use hapax_api::json::{RawJson, Value};
 use hapax_api::register::RegisterRequest;
-use hapax_api::watch::WatchQuery;
+use hapax_api::watch::{OperationEvent, WatchQuery};
 use hapax_client::Outcome;
 
 use super::{page, shown};
@@ -262,14 +262,18 @@ pub(crate) fn watch(call: &Call, namespace: Option<&String>, from: Option<&Strin
                 Outcome::Done(event) if call.output == Format::Json => {
                     output::line(&serde_json::to_string(&event)?);
                 }
-                Outcome::Done(event) => output::line(&format!(
-                    "{}  {}  {}  attempt {}  {}",
-                    event.position, event.namespace, event.state, event.attempt, event.operation_id
-                )),
+                Outcome::Done(event) => output::line(&change(&event)),
                 other => return Err(failure(other).into()),
             }
         }
     })
+}
+
+fn change(event: &OperationEvent) -> String {
+    let flags = [(event.escalated, "  escalated"), (event.quarantined, "  quarantined")];
+    let flags: String = flags.iter().filter(|(set, _)| *set).map(|(_, word)| *word).collect();
+    let OperationEvent { position, namespace, state, attempt, operation_id, .. } = event;
+    format!("{position}  {namespace}  {state}  attempt {attempt}  {operation_id}{flags}")
 }
 
 /// Sends a batch as it was written, and prints one line for each item.
