@@ -271,7 +271,8 @@ fn take_over<V: View>(
     let taken = match operation.execution.take() {
         Some(held) => {
             supersede_grant(step, &mut operation, &held);
-            Execution { id: held.id, sole_holder: false, effect_attempt: held.effect_attempt, ..opened }
+            let (id, effect_attempt, claimed) = (held.id, held.effect_attempt, held.claimed);
+            Execution { id, sole_holder: false, effect_attempt, claimed, ..opened }
         }
         None => opened,
     };
