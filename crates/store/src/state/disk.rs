@@ -77,6 +77,11 @@ impl Family {
             Self::Events => "events",
         }
     }
+
+    /// Whether anybody asks for one row by its whole key: else filters over keys would be made and never used.
+    pub(crate) fn is_asked_by_key(self) -> bool {
+        !matches!(self, Self::Index | Self::Events)
+    }
 }
 
 /// What is done to a row.
@@ -145,6 +150,9 @@ impl RowBatch {
 
 /// Called with each row of a scan, in key order.
 pub(crate) type VisitRow<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>;
+
+/// Called with each row of a scan, and may fail.
+pub(crate) type TryRow<'a, T> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<T, StorageFault>;
 
 /// Told how many bytes were read since the last call; may wait, and may end the work.
 pub type Pace<'a> = &'a mut dyn FnMut(u64) -> ControlFlow<()>;

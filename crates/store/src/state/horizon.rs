@@ -91,10 +91,16 @@ impl Known {
         self.events
     }
 
-    /// Whether an operation that was born so late is known not to be gone.
+    /// Operations that were born later are not gone.
     #[cfg(test)]
-    pub(super) fn spares(&self, birth: Birth) -> bool {
-        birth > self.forgotten_until
+    pub(super) fn forgotten_until(&self) -> Birth {
+        self.forgotten_until
+    }
+
+    /// The same, with a mark at `birth`.
+    #[cfg(test)]
+    pub(super) fn marked_at(self, birth: Birth) -> Self {
+        Self { forgotten_until: birth, compacted_until: birth, ..self }
     }
 
     fn floors(&self, tenant: &str, namespace: &str) -> Floors {
@@ -103,7 +109,7 @@ impl Known {
 }
 
 /// The last birth before the first mark at `floor` or later; of every birth where there is no such mark.
-fn marked(rows: &dyn Rows, group: GroupId, floor: WallTime) -> Result<Birth, StorageFault> {
+pub(super) fn marked(rows: &dyn Rows, group: GroupId, floor: WallTime) -> Result<Birth, StorageFault> {
     if floor == WallTime(0) {
         return Ok(Birth(0));
     }

@@ -266,3 +266,94 @@ fn name(domain: &[u8], texts: &[&str]) -> [u8; 16] {
     let full = canon.finish();
     std::array::from_fn(|n| full[n])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hapax_machine::ids::{OperationId, Slot, TenantId};
+    use hapax_machine::refusal::Subject;
+
+    const GROUP: GroupId = GroupId(7);
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn name(text: &str) -> NamespaceName {
+        NamespaceName::new(text)
+    }
+
+    #[test]
+    fn keys_are_pinned() {
+        let tenant = TenantTag([0xaa; 8]);
+        let key = OperationKey { tenant, hash: [0xbb; 20] };
+        let tag = "aa".repeat(8);
+        let of_class = places(GROUP, tenant, &name("payments"), Class::Unknown);
+        assert_eq!(hex(&of_class), format!("0000000701{tag}1b6a65ccbd0da6a203"));
+        assert_eq!(of_class.len(), CLASS_LEN);
+        let life = format!("{}0000000000000003", "bb".repeat(20));
+        assert_eq!(hex(&capabilities(GROUP, &key, Birth(3))), format!("0000000705{tag}{life}"));
+        assert_eq!(hex(&refused_operation(GROUP, tenant, &key.hash, Birth(3))), format!("0000000706{tag}{life}"));
+        let named = [
+            resources(GROUP, tenant, &name("payments"), &Resource::new("order-1")),
+            external_ids(GROUP, tenant, &name("payments"), "order-1"),
+            correlations(GROUP, tenant, &CorrelationId::new("order-1")),
+            refused_message(GROUP, tenant, &Consumer::new("payments"), &MessageId::new("order-1")),
+            refused_correlation(GROUP, tenant, &CorrelationId::new("order-1")),
+        ];
+        let pinned = ["", "", "", "", ""];
+        for ((key, kind), pinned) in named.iter().zip([2, 3, 4, 7, 8]).zip(pinned) {
+            assert_eq!(hex(key), format!("00000007{kind:02x}{tag}{pinned}"));
+        }
+    }
+
+    #[test]
+    fn classes_have_numbers_of_their_own() {
+        let classes = [
+            Class::Requested,
+            Class::Executing,
+            Class::Unknown,
+            Class::Escalated,
+            Class::NotApplied,
+            Class::Completed,
+            Class::Failed,
+            Class::Quarantined,
+        ];
+        assert_eq!(classes.map(class_number), [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn targets_read_back() {
+        let tenant = TenantId::new("t");
+        let tag = TenantTag::of(&tenant);
+        let id = OperationId { slot: Slot(1), hash: [0xbb; 20], birth: Birth(3) };
+        let operation = id.key(&tenant);
+        let tail = [&3_u64.to_be_bytes()[..], &id.hash].concat();
+        let class = places(GROUP, tag, &name("n"), Class::Failed);
+        let place = [&class[..], &[0; 8], &tail].concat();
+        assert_eq!(target(&place), Some(Target::Operation(operation, id.birth)));
+        assert_eq!(since(&place), Some(WallTime(0)));
+        let resource = [resources(GROUP, tag, &name("n"), &Resource::new("r")), tail].concat();
+        assert_eq!(target(&resource), Some(Target::Operation(operation, id.birth)));
+        let capability = CapabilityId { slot: Slot(2), random: [4; 16] };
+        let mut key = capabilities(GROUP, &operation, id.birth);
+        keys::put_capability(&mut key, &capability);
+        assert_eq!(target(&key), Some(Target::Capability(operation, id.birth, capability)));
+        for subject in [Subject::Capability(capability), Subject::Operation(id.hash, id.birth)] {
+            let refusal = RefusalKey { tenant: tag, subject, hash: [6; 16] };
+            for mut key in [
+                refused_operation(GROUP, tag, &id.hash, id.birth),
+                refused_message(GROUP, tag, &Consumer::new("c"), &MessageId::new("m")),
+            ] {
+                keys::put_subject(&mut key, &subject);
+                key.extend_from_slice(&refusal.hash);
+                assert_eq!(target(&key), Some(Target::Refusal(refusal)));
+                assert_eq!(target(&key[..key.len() - 1]), None);
+                key.push(0);
+                assert_eq!(target(&key), None);
+            }
+        }
+        assert_eq!(target(&[0, 0, 0, 7, 99, 0, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(target(&[]), None);
+    }
+}

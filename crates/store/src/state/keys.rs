@@ -346,6 +346,51 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_authority_and_of_meta_are_pinned() {
+        let (group, tenant) = (GroupId(7), TenantTag([0xaa; 8]));
+        let operation = OperationKey { tenant, hash: [0xbb; 20] };
+        let id = CapabilityId { slot: Slot(0xabc), random: [0xdd; 16] };
+        let tag = "aa".repeat(8);
+        let of_capability = format!("0abc{}", "dd".repeat(16));
+        assert_eq!(hex(&capability(group, tenant, &id)), format!("0000000701{tag}{of_capability}"));
+        let hash = [0xee; 20];
+        assert_eq!(
+            hex(&decision(group, &DecisionKey { tenant, hash })),
+            format!("0000000702{tag}{}", "ee".repeat(20))
+        );
+        let used = used(group, tenant, &id, &operation);
+        assert_eq!(hex(&used), format!("0000000703{tag}{of_capability}{}", "bb".repeat(20)));
+        assert_eq!(hex(&inbox(group, &InboxKey { tenant, hash })), format!("0000000704{tag}{}", "ee".repeat(20)));
+        let (of, by) = (Subject::Capability(id), Subject::Operation(operation.hash, Birth(3)));
+        let refused = |subject| hex(&refusal(group, &RefusalKey { tenant, subject, hash: [0xff; 16] }));
+        assert_eq!(refused(of), format!("0000000705{tag}01{of_capability}{}", "ff".repeat(16)));
+        assert_eq!(refused(by), format!("0000000705{tag}02{}0000000000000003{}", "bb".repeat(20), "ff".repeat(16)));
+        assert_eq!(hex(&events(group, 9)), "000000070000000000000009");
+        let id = TenantId::new("ab");
+        assert_eq!(hex(&status(group, &id, &NamespaceName::new("c"))), "00000007060002616263");
+        assert_eq!(hex(&epoch(group, &id, &EpochScope::new("c"))), "00000007070002616263");
+        assert_eq!(hex(&super::tenant(group, &id)), "00000007086162");
+        assert_eq!(hex(&mark(group, WallTime(10))), "0000000709000000000000000a");
+    }
+
+    #[test]
+    fn keys_read_back() {
+        let (group, tenant) = (GroupId(7), TenantTag([0xaa; 8]));
+        for subject in [
+            Subject::Capability(CapabilityId { slot: Slot(5), random: [1; 16] }),
+            Subject::Operation([2; 20], Birth(9)),
+        ] {
+            let key = refusals(group, tenant, &subject);
+            let mut parts = Parts(&key[5..]);
+            assert_eq!((parts.tenant(), parts.subject(), parts.end(())), (Some(tenant), Some(subject), Some(())));
+        }
+        let key = status(group, &TenantId::new("ab"), &NamespaceName::new("c"));
+        assert_eq!(names(&key), Some((TenantId::new("ab"), "c")));
+        assert_eq!(names(&key[..7]), None);
+        assert_eq!((after(vec![1, 0xff]), after(vec![0xff])), (vec![2], vec![]));
+    }
+
+    #[test]
     fn a_namespace_of_one_tenant_is_not_anothers() {
         let one = namespace(GroupId(0), &TenantId::new("ab"), &NamespaceName::new("c"));
         let other = namespace(GroupId(0), &TenantId::new("a"), &NamespaceName::new("bc"));

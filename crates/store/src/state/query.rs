@@ -21,7 +21,7 @@ use hapax_machine::refusal::{RefusalKey, RefusalRecord, Subject};
 use hapax_machine::retention::Shown;
 use hapax_machine::tenant::{TenantRecord, TokenRecord};
 
-use super::disk::Family;
+use super::disk::{Family, TryRow};
 use super::index::{self, Target};
 use super::keys::{self, Key, Parts};
 use super::view::undecodable;
@@ -372,7 +372,7 @@ impl StateView {
         range: Range,
         after: Option<&Position>,
         limit: usize,
-        see: &mut dyn FnMut(&[u8], &[u8]) -> Read<Option<T>>,
+        see: TryRow<'_, Option<T>>,
     ) -> Read<Page<T>> {
         self.0.gate.check()?;
         let Range { family, prefix, end } = range;

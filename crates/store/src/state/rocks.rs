@@ -227,8 +227,10 @@ impl Tuning {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(&self.cache);
         table.set_block_size(BLOCK_BYTES);
-        table.set_hybrid_ribbon_filter(FILTER_BITS, RIBBON_FROM_LEVEL);
-        table.set_whole_key_filtering(true);
+        if family.is_asked_by_key() {
+            table.set_hybrid_ribbon_filter(FILTER_BITS, RIBBON_FROM_LEVEL);
+            table.set_whole_key_filtering(true);
+        }
         table.set_cache_index_and_filter_blocks(true);
         table.set_cache_index_and_filter_blocks_with_high_priority(true);
         table.set_pin_l0_filter_and_index_blocks_in_cache(true);
@@ -237,8 +239,10 @@ impl Tuning {
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_size(self.options.write_buffer_bytes / 2);
         options.set_max_write_buffer_number(4);
-        options.set_memtable_whole_key_filtering(true);
-        options.set_memtable_prefix_bloom_ratio(0.05);
+        if family.is_asked_by_key() {
+            options.set_memtable_whole_key_filtering(true);
+            options.set_memtable_prefix_bloom_ratio(0.05);
+        }
         options.set_level_compaction_dynamic_level_bytes(true);
         options.set_compression_type(DBCompressionType::Lz4);
         // Hashes do not compress; texts do. What lies at the bottom is written once and read for years.

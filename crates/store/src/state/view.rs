@@ -22,7 +22,7 @@ use hapax_machine::tenant::{TenantRecord, TokenRecord};
 use hapax_machine::{Changes, View};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::disk::{Disk, Examine, Family, Rows};
+use super::disk::{Disk, Examine, Family, Rows, TryRow};
 use super::horizon::{self, Known};
 use super::keys::{self, Key};
 use super::tables::Tables;
@@ -360,7 +360,7 @@ pub(super) fn each_row(
     rows: &dyn Rows,
     family: Family,
     prefix: &[u8],
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<(), StorageFault>,
+    visit: TryRow<'_, ()>,
 ) -> Result<(), StorageFault> {
     let mut failed = None;
     rows.scan(family, prefix, &mut |key, value| {
@@ -378,7 +378,7 @@ pub(super) fn in_pieces(
     rows: &dyn Rows,
     family: Family,
     prefix: &[u8],
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, StorageFault>,
+    visit: TryRow<'_, ControlFlow<()>>,
 ) -> Result<ControlFlow<()>, StorageFault> {
     let mut from = prefix.to_vec();
     loop {

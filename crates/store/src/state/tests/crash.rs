@@ -30,7 +30,7 @@ fn is(stage: &Stage<'_>, name: &str) -> bool {
     }
 }
 
-/// Entries, a flush every tenth, a checkpoint every thirtieth, and one installation.
+/// Entries, a flush every tenth, a checkpoint every thirtieth, two compactions, and one installation.
 fn script(store: StateStore, directory: &Path, told: &mut dyn FnMut(u64)) {
     let mut driver = Driver::on(store);
     while driver.index < LAST {
@@ -41,6 +41,9 @@ fn script(store: StateStore, directory: &Path, told: &mut dyn FnMut(u64)) {
         if driver.index.is_multiple_of(10) {
             driver.store.flush().unwrap();
             told(driver.store.flushed_applied().unwrap().unwrap().index);
+        }
+        if matches!(driver.index, 45 | 85) {
+            driver.compact();
         }
         if driver.index == INSTALLED_AT {
             driver.store.install(&directory.join("donated")).unwrap();

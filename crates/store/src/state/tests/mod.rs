@@ -9,5 +9,6 @@ mod events;
 mod fixture;
 mod forgetting;
 mod history;
+mod judge;
 mod queries;
 mod retention;
