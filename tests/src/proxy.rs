@@ -15,12 +15,15 @@ use hapax_codec::peer::hello::Hello;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
 
 /// Length of the prefix of each frame of the peer protocol.
 const PREFIX: usize = 4;
 /// No hello is longer.
 const HELLO_MAX: usize = 256;
+/// Pieces that are on their way on one connection, at most.
+const PIECES_MAX: usize = 1_024;
 
 /// How a link is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +137,17 @@ async fn passable(link: &mut watch::Receiver<Link>) -> Result<()> {
     Ok(())
 }
 
-async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch::Receiver<Link>) -> Result<()> {
+/// Carries bytes one way. What is on its way does not hold up what follows, as on a real line.
+async fn pump(from: OwnedReadHalf, to: OwnedWriteHalf, link: watch::Receiver<Link>) -> Result<()> {
+    let (line, arriving) = mpsc::channel(PIECES_MAX);
+    tokio::try_join!(take_in(from, line, link.clone()), let_out(to, arriving, link)).map(drop)
+}
+
+async fn take_in(
+    mut from: OwnedReadHalf,
+    line: mpsc::Sender<(Instant, Bytes)>,
+    link: watch::Receiver<Link>,
+) -> Result<()> {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let read = tokio::select! {
@@ -144,13 +157,25 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut link: watch::
         if read == 0 {
             return Ok(());
         }
-        let delay = link.borrow().delay;
-        if !delay.is_zero() {
-            tokio::time::sleep(delay).await;
+        let due = Instant::now() + link.borrow().delay;
+        line.send((due, Bytes::copy_from_slice(&buffer[..read]))).await.ok().context("the other end is gone")?;
+    }
+}
+
+async fn let_out(
+    mut to: OwnedWriteHalf,
+    mut arriving: mpsc::Receiver<(Instant, Bytes)>,
+    mut link: watch::Receiver<Link>,
+) -> Result<()> {
+    while let Some((due, piece)) = arriving.recv().await {
+        // A timer is no finer than a millisecond: without a delay there is none.
+        if due > Instant::now() {
+            sleep_until(due).await;
         }
         passable(&mut link).await?;
-        to.write_all(&buffer[..read]).await?;
+        to.write_all(&piece).await?;
     }
+    Ok(())
 }
 
 /// Completes when the link was cut and healed since now.
