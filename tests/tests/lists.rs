@@ -367,7 +367,7 @@ async fn by_a_clients_own_scope(nodes: &[Caller]) -> Result<()> {
     for (caller, id) in &made {
         for node in nodes {
             let body = json!({ "namespace": "own", "key": "mine" });
-            ensure!(found(&node.with_token_of(caller), &body).await? == [id.clone()]);
+            ensure!(found(&node.with_token_of(caller), &body).await? == std::slice::from_ref(id));
         }
     }
     Ok(())
