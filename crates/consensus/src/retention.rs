@@ -128,8 +128,14 @@ async fn raise(parts: &Parts, term: u64, raised: Vec<Due>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use hapax_machine::change::Head;
+    use hapax_machine::clock::Clocks;
+    use hapax_machine::ids::{AuthorityEpoch, EpochScope};
     use hapax_machine::limits::RETENTION_MARGIN_MS;
-    use hapax_machine::namespace::{ExpiredKeys, Retention};
+    use hapax_machine::namespace::{ExpiredKeys, NamespaceStatus, Retention};
+    use hapax_machine::operation::OperationRecord;
 
     use super::*;
     use crate::fakes::{Cluster, policy, soon};
@@ -196,6 +202,57 @@ mod tests {
         let (whole, more) = chosen(all(), Some(&due_of(9).name()), 5);
         assert_eq!((whole, more), (all(), false));
         assert_eq!(chosen(Vec::new(), Some(&due_of(3).name()), 2), (Vec::new(), false));
+    }
+
+    /// A state whose wall is hours later whenever it is asked.
+    struct Leaping(AtomicU64);
+
+    const LEAP_MS: u64 = 5 * HOUR_MS;
+
+    impl StateSource for Leaping {
+        fn applied_index(&self) -> u64 {
+            0
+        }
+
+        fn head(&self) -> Head {
+            let asked = self.0.fetch_add(1, Ordering::SeqCst);
+            let clocks = Clocks { wall: WallTime(NOW.0 + asked * LEAP_MS), ..Clocks::default() };
+            Head { clocks, ..Head::default() }
+        }
+
+        fn policy(&self, _: &TenantId, _: &NamespaceName) -> Option<NamespaceRecord> {
+            Some(policy())
+        }
+
+        fn register(&self, _: &TenantId, _: &EpochScope) -> AuthorityEpoch {
+            AuthorityEpoch(0)
+        }
+
+        fn live(&self, _: &mut dyn FnMut(&OperationRecord)) {}
+
+        fn namespaces(&self, visit: &mut dyn FnMut(&NamespaceRecord, &NamespaceStatus)) {
+            visit(&policy(), &NamespaceStatus::default());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wall_that_moved_far_raises_nothing_before_another_interval_has_passed() {
+        let cluster = Cluster::new(1);
+        let node = cluster.node(1);
+        let source = Arc::new(Leaping(AtomicU64::new(0)));
+        let parts = Parts {
+            consensus: node.consensus.clone(),
+            source: source.clone(),
+            proposer: node.proposer.clone(),
+            interval: Duration::from_millis(5),
+        };
+        let running = tokio::spawn(run(parts, node.stopping.clone()));
+        let first = cluster.wait_for_entry(soon(), |command| matches!(command, Command::RaiseFloors(_))).await;
+        assert!(source.0.load(Ordering::SeqCst) >= 2, "it was looked at twice before");
+        let Command::RaiseFloors(RaiseFloors { floors, .. }) = first else { unreachable!() };
+        assert_eq!(floors, retention::allowed(&policy(), NOW), "what it showed at first");
+        node.stopping.cancel();
+        running.await.unwrap();
     }
 
     /// The wall passes both retention times; the log and the machine are real.
