@@ -1,10 +1,12 @@
 //! A cluster of real processes: started, killed, paused, stopped and started again by pid.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -340,6 +342,19 @@ fn disk() -> PathBuf {
     target.unwrap_or_else(std::env::temp_dir)
 }
 
+/// An address that nobody listens at. The system hands out ports above 32,768 to whoever connects to something: one of those could
+/// be taken before a node listens at it, or while it is down.
 fn free_port() -> Result<SocketAddr> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+    static TAKEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+    for _ in 0..1_000 {
+        let port = rand::random_range(10_000..32_000);
+        if !taken.contains(&port)
+            && let Ok(listener) = TcpListener::bind(("127.0.0.1", port))
+        {
+            taken.insert(port);
+            return Ok(listener.local_addr()?);
+        }
+    }
+    bail!("no port is free")
 }

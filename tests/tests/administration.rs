@@ -1,8 +1,6 @@
 //! Tenants, namespaces and tokens through the API: nothing is overwritten unseen, what decides identity is fixed, each
 //! administrator administers their own, and a credential is good for what it says and for as long as it says.
 //! (REQUIREMENTS 25, 82, 94, 95, 96, 98, 127)
-// What was measured belongs to the report of a run.
-#![allow(clippy::print_stdout)]
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -1,7 +1,5 @@
 //! Many calls in one body: each item is answered as the single call would be, in its place, and one that is wrong stops
 //! no other. (REQUIREMENTS 76, 96, 137)
-// What was measured belongs to the report of a run.
-#![allow(clippy::print_stdout)]
 
 use std::collections::BTreeSet;
 

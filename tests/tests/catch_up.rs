@@ -1,7 +1,5 @@
 //! A node that was down while the log was purged catches up by snapshot, under load, and then holds what the others
 //! hold: the state hash at an equal index, and every row. (FAULTS H, D, Q)
-// What was measured belongs to the report of a run.
-#![allow(clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,5 @@
 //! The leader is killed twenty times under load, then all nodes at once: service comes back by itself, and everything
 //! that was acknowledged is on every node's disk. (REQUIREMENTS 27, 87, 92; FAULTS D, T)
-// What was measured belongs to the report of a run.
-#![allow(clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
 

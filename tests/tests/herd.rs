@@ -1,7 +1,5 @@
 //! 64 callers claim the same fresh key at once through all three nodes, for a thousand keys: one is elected, everybody
 //! else is told about that one execution, with the same ids. (REQUIREMENTS 18, 22, 45, 88, 100)
-// What was measured belongs to the report of a run.
-#![allow(clippy::print_stdout)]
 
 use std::sync::Arc;
 

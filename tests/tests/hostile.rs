@@ -1,7 +1,5 @@
 //! Malformed, oversized, deep, slow and half-sent requests get a 4xx or a closed connection; consensus does not notice,
 //! and the claims of others take at most twice as long. (REQUIREMENTS 76, 96)
-// What was measured belongs to the report of a run.
-#![allow(clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
 

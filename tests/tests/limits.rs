@@ -1,7 +1,5 @@
 //! Who goes too fast or holds too much is told so, and nobody else notices; every limit can be read where it applies.
 //! (REQUIREMENTS 68, 76, 93, 96)
-// What was measured belongs to the report of a run.
-#![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

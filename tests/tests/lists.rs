@@ -231,7 +231,7 @@ async fn a_cursor_is_good_for_its_own_question(nodes: &[Caller]) -> Result<()> {
     let acme = token(&nodes[0], Some("acme"), "acme", &["read"]).await?;
     ensure!(ids(&acme.get(&format!("/v1/operations?{}", of("failed"))).await?.is(200, "")?).is_empty());
     acme.get(&good).await?.is(400, "request.invalid")?;
-    for wrong in ["", "c1_", "c2_AAAA", &cursor[3..], &format!("{cursor}A"), &"c1_".repeat(300)] {
+    for wrong in ["", "c1_", "c2_AAAA", &cursor[3..], &format!("{cursor}="), &"c1_".repeat(300)] {
         let answer = nodes[0].get(&format!("/v1/operations?{}&cursor={wrong}", of("failed"))).await?;
         answer.is(400, "request.invalid").with_context(|| wrong.to_owned())?;
     }

@@ -50,7 +50,11 @@ async fn what_the_texts_ask_for_is_counted_and_nothing_secret_is_a_label() -> Re
     caller.claim(&other).await?.is(409, "key.digest-mismatch")?;
     let unknown = caller.claim(&Claim::of("ambiguous")).await?.is(201, "claimed")?;
     caller.report(unknown.text("execution_id"), unknown.epoch(), "unknown").await?.in_state("unknown")?;
-    caller.with_token("hpx_nobody").get("/v1/operations/op_1").await?.is(401, "auth.invalid")?;
+    caller
+        .with_token(format!("hpx_{}_{}", "0".repeat(20), "0".repeat(64)))
+        .get("/v1/operations/op_1")
+        .await?
+        .is(401, "auth.invalid")?;
     caller.report("ex_absent", 1, "completed").await?.is(404, "not-found")?;
     let repair = json!({ "expected_state": "unknown", "reason": "metrics" });
     let path = format!("/v1/operations/{}/quarantine", unknown.text("operation_id"));

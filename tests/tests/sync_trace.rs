@@ -1,7 +1,5 @@
 //! An acknowledged claim was synced on two nodes before its reply left, as the kernel saw it: the write that carries the
 //! claim into a node's write-ahead log, the sync of that file after it, and only then the reply. (DESIGN §8; FAULTS D)
-// What was measured belongs to the report of a run.
-#![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
 use std::fs;

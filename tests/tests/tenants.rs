@@ -1,7 +1,5 @@
 //! What another tenant has cannot be told from what nobody has: not by status, headers or body, and not by how long the
 //! answer takes. (REQUIREMENTS 94, 95, 106, 127, 137)
-// What was measured belongs to the report of a run.
-#![allow(clippy::print_stdout)]
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,6 @@
 //! The stream of changes: whoever was told a position goes on from there at any node, and misses nothing and hears
 //! nothing twice, through killed leaders; each sees their own and nothing else; and what cannot be is said.
 //! (REQUIREMENTS 80, 94, 95, 137; DESIGN §7)
-// What was measured belongs to the report of a run.
-#![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -211,7 +209,8 @@ async fn filters_and_tenants(nodes: &[Caller], acme: &Caller) -> Result<()> {
         ("end of second", &nodes[2], "second"),
         ("end of theirs", acme, "default"),
     ] {
-        let claimed = caller.claim(&Claim { namespace: space, ..Claim::of(format!("own/{name}")) }).await?;
+        let claimed =
+            caller.claim(&Claim { namespace: space, ..Claim::of(format!("own/{}", name.replace(' ', "-"))) }).await?;
         made.insert(claimed.is(201, "claimed")?.text("operation_id").to_owned(), name);
     }
     let told = async |node: &Caller, query: WatchQuery, end: &str| -> Result<Vec<&str>> {

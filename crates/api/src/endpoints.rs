@@ -20,6 +20,18 @@ pub enum Method {
     Put,
 }
 
+impl Method {
+    /// As HTTP writes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Post => "POST",
+            Method::Put => "PUT",
+        }
+    }
+}
+
 /// Where a parameter is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {

@@ -1,15 +1,18 @@
 //! Who is calling: a bearer token becomes a caller with roles, before anything else of the request is looked at.
 //! Every reason for refusing a credential is the same answer: it must not tell which part was right.
+//! The roles that a call needs are those of the table of endpoints, which the documentation shows too.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::extract::FromRequestParts;
-use hapax_api::Code;
+use axum::extract::{FromRequestParts, MatchedPath};
+use hapax_api::{Code, endpoints};
 use hapax_auth::{Decision, Presented, Principal, Role, Roles, TokenRecord};
 use hapax_machine::ids::{ClientId, NamespaceName, TenantId};
 use hapax_machine::tenant;
 use hapax_machine::{View as _, command};
+use http::Method;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
@@ -43,11 +46,6 @@ impl Caller {
 
     pub(crate) fn into_machine(self) -> command::Caller {
         self.machine
-    }
-
-    /// Refuses a caller without `role`.
-    pub(crate) fn require(&self, role: Role) -> Result<(), Refusal> {
-        self.require_any(&[role])
     }
 
     /// Refuses a caller with none of `roles`.
@@ -104,8 +102,27 @@ impl FromRequestParts<App> for Caller {
             client: ClientId::new(principal.client.as_str()),
             namespaces: principal.namespaces.iter().map(|name| NamespaceName::new(name.as_str())).collect(),
         };
-        Ok(Self { principal, machine, token_id: presented.id().to_owned() })
+        let caller = Self { principal, machine, token_id: presented.id().to_owned() };
+        caller.require_any(roles_of(parts))?;
+        Ok(caller)
     }
+}
+
+/// The roles of which a call of this method and path needs one. A path that the table does not name is open to nobody.
+fn roles_of(parts: &Parts) -> &'static [Role] {
+    type ByMethod = Vec<(&'static str, Vec<Role>)>;
+    static BY_PATH: LazyLock<HashMap<&'static str, ByMethod>> = LazyLock::new(|| {
+        let mut table: HashMap<_, ByMethod> = HashMap::new();
+        for endpoint in endpoints::all() {
+            let roles = endpoint.roles.iter().filter_map(|role| Role::parse(role)).collect();
+            table.entry(endpoint.path).or_default().push((endpoint.method.as_str(), roles));
+        }
+        table
+    });
+    let path = parts.extensions.get::<MatchedPath>().map_or("", MatchedPath::as_str);
+    let method = if parts.method == Method::HEAD { "GET" } else { parts.method.as_str() };
+    let row = BY_PATH.get(path).and_then(|methods| methods.iter().find(|(name, _)| *name == method));
+    row.map_or(&[], |(_, roles)| roles.as_slice())
 }
 
 /// Counts the call against its tenant's pace and its client's, before anything is looked up for it.

@@ -98,3 +98,21 @@ fn a_file_that_breaks_the_rules_is_convicted() {
     assert!(found[3].starts_with("a.rs:3:"), "{found:?}");
     assert_eq!(complaints("b.rs", "//! Owns nothing.\n"), Vec::<String>::new());
 }
+
+/// Test files of a folder that its binary does not name: they would be compiled by nobody, and pass for ever.
+fn untold(files: &[String], binary: &str) -> Vec<String> {
+    let told = |name: &str| binary.lines().any(|line| line == format!("mod {name};"));
+    files.iter().filter(|name| !told(name)).map(|name| format!("tests/tests/{name}.rs: no line of e2e.rs")).collect()
+}
+
+#[test]
+fn every_story_is_told() {
+    let paths = super::files("tests/tests", "rs");
+    let names = paths.iter().filter_map(|path| path.strip_prefix("tests/tests/")?.strip_suffix(".rs"));
+    // The binary itself, the binary that needs Docker, and the folder of this file.
+    let stories: Vec<String> =
+        names.filter(|name| !name.contains('/') && !["e2e", "compose"].contains(name)).map(str::to_owned).collect();
+    assert!(stories.len() > 20, "the walk found almost nothing: {stories:?}");
+    super::must_be_clean(&untold(&stories, &super::read("tests/tests/e2e.rs")));
+    assert_eq!(untold(&["herd".to_owned(), "lost".to_owned()], "mod herd;\n// mod lost;\n").len(), 1);
+}

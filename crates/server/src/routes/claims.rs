@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures::future::join_all;
-use hapax_api::batch::{Batch, BatchAnswer, BatchResult, ItemKind, ReadItem};
+use hapax_api::batch::{Batch, BatchAnswer, BatchResult, ReadItem};
 use hapax_api::claim::Claim;
 use hapax_api::headers::{IDEMPOTENCY_KEY, idempotency_key};
 use hapax_api::json::RawJson;
@@ -26,10 +26,7 @@ pub(super) async fn claim(
     payload: Body,
 ) -> Result<Reply, Refusal> {
     let key = header_key(&headers);
-    single(&app, &caller, ItemKind::Claim, payload, |body, limits| {
-        Ok(ReadItem::Claim(Claim::read(body, key?, limits)?))
-    })
-    .await
+    single(&app, &caller, payload, |body, limits| Ok(ReadItem::Claim(Claim::read(body, key?, limits)?))).await
 }
 
 pub(super) async fn register(
@@ -39,10 +36,7 @@ pub(super) async fn register(
     payload: Body,
 ) -> Result<Reply, Refusal> {
     let key = header_key(&headers);
-    single(&app, &caller, ItemKind::Register, payload, |body, limits| {
-        Ok(ReadItem::Register(Register::read(body, key?, limits)?))
-    })
-    .await
+    single(&app, &caller, payload, |body, limits| Ok(ReadItem::Register(Register::read(body, key?, limits)?))).await
 }
 
 fn header_key(headers: &HeaderMap) -> Result<Option<text::Key>, Refusal> {

@@ -4,7 +4,6 @@
 
 use axum::extract::{RawQuery, State};
 use hapax_api::evidence::{EvidenceBy, EvidenceEntry, EvidencePage, EvidenceQuery};
-use hapax_auth::Role;
 use hapax_consensus::node::ReadGuard;
 use hapax_machine::ids::{CorrelationId, OperationId};
 use hapax_machine::operation::OperationRecord;
@@ -31,7 +30,6 @@ pub(super) async fn list(
     caller: Caller,
     RawQuery(query): RawQuery,
 ) -> Result<Reply, Refusal> {
-    caller.require_any(&[Role::Read, Role::Issue, Role::Reconcile, Role::Operate])?;
     let query = EvidenceQuery::read(query.as_deref().unwrap_or_default(), &app.limits)?;
     let question = match &query.by {
         EvidenceBy::Operation(id) => ["operation", id.as_str(), ""],

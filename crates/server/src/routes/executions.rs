@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use hapax_api::batch::{ItemKind, ReadItem};
+use hapax_api::batch::ReadItem;
 use hapax_api::execution::{EvidenceRequest, OutcomeRequest, RenewRequest, ResolveRequest};
 use hapax_api::reconcile::{EscalateRequest, FenceRequest, ReconcileRequest};
 
@@ -22,8 +22,6 @@ by_id! {
 }
 
 pub(super) async fn reconcile(State(app): State<App>, caller: Caller, payload: Body) -> Result<Reply, Refusal> {
-    single(&app, &caller, ItemKind::Reconcile, payload, |body, limits| {
-        Ok(ReadItem::Reconcile(ReconcileRequest::read(body, limits)?))
-    })
-    .await
+    single(&app, &caller, payload, |body, limits| Ok(ReadItem::Reconcile(ReconcileRequest::read(body, limits)?)))
+        .await
 }

@@ -24,7 +24,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, http::StatusCode};
 use bytes::Bytes;
-use hapax_api::batch::{ItemKind, ReadItem};
+use hapax_api::batch::ReadItem;
 use hapax_api::{Code, Limits, endpoints};
 use hapax_machine::ids::NamespaceName;
 use http::HeaderValue;
@@ -110,15 +110,13 @@ async fn measured(request: Request, next: Next) -> Response {
     response
 }
 
-/// A single call: authorised before its body is read, and then made as it would be in a batch.
+/// A single call, made as it would be in a batch.
 async fn single(
     app: &App,
     caller: &Caller,
-    kind: ItemKind,
     payload: Body,
     read: impl FnOnce(&[u8], &Limits) -> Result<ReadItem, Refusal>,
 ) -> Result<Reply, Refusal> {
-    caller.require_any(calls::roles(kind))?;
     let payload = body(app, payload).await?;
     calls::perform(app, caller, read(&payload, &app.limits)?).await
 }
@@ -132,7 +130,7 @@ macro_rules! by_id {
             Path(id): Path<String>,
             payload: Body,
         ) -> Result<Reply, Refusal> {
-            single(&app, &caller, ItemKind::$kind, payload, |body, limits| {
+            single(&app, &caller, payload, |body, limits| {
                 let request = <$request>::read(body, limits)?;
                 Ok(ReadItem::$kind(super::parsed(&id)?, request))
             })

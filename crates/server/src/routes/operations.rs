@@ -6,12 +6,11 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
-use hapax_api::batch::{ItemKind, ReadItem};
+use hapax_api::batch::ReadItem;
 use hapax_api::find::{ListQuery, ListState, Lookup, LookupBy, OperationPage};
 use hapax_api::operation::{Consistency, OperationQuery};
 use hapax_api::repair::{RepairRequest, SupersedeRequest};
 use hapax_api::{Code, headers};
-use hapax_auth::Role;
 use hapax_consensus::node::ReadGuard;
 use hapax_machine::ids::{OperationId, OperationKey, Resource, Revision, WallTime};
 use hapax_machine::operation::{Class, OperationRecord};
@@ -54,7 +53,6 @@ pub(super) async fn get(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    caller.require_any(READERS)?;
     let query = OperationQuery::read(query.as_deref().unwrap_or_default())?;
     let wait_ms = match header(&headers, PREFER)? {
         Some(value) => headers::prefer_wait_ms(value, &app.limits)?,
@@ -82,9 +80,6 @@ pub(super) async fn get(
         }
     }
 }
-
-/// Who may look.
-const READERS: &[Role] = &[Role::Read, Role::Claim, Role::Issue, Role::Reconcile, Role::Operate];
 
 async fn read(
     app: &App,
@@ -114,7 +109,6 @@ fn now(app: &App, mut reading: Reading) -> Reading {
 }
 
 pub(super) async fn lookup(State(app): State<App>, caller: Caller, payload: Body) -> Result<Reply, Refusal> {
-    caller.require_any(READERS)?;
     let request = Lookup::read(&body(&app, payload).await?, &app.limits)?;
     let policy = calls::namespace(&app, &caller, &request.namespace)?;
     let guard = app.node.read(Instant::now() + app.request_timeout).await?;
@@ -149,7 +143,6 @@ pub(super) async fn list(
     caller: Caller,
     RawQuery(query): RawQuery,
 ) -> Result<Reply, Refusal> {
-    caller.require_any(READERS)?;
     let query = ListQuery::read(query.as_deref().unwrap_or_default(), &app.limits)?;
     let policy = calls::namespace(&app, &caller, &query.namespace)?;
     let older = query.older_than.map(|at| at.0.to_string()).unwrap_or_default();

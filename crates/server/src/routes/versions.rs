@@ -27,7 +27,7 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Expected, Refusal> {
 
 fn version(tag: &HeaderValue) -> Option<Version> {
     let digits = tag.to_str().ok()?.trim().strip_prefix("\"v")?.strip_suffix('"')?;
-    let plain = !digits.is_empty() && digits.len() <= 16 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let plain = !digits.starts_with('0') && digits.len() <= 16 && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| plain).map(Version)
 }
 
@@ -56,8 +56,17 @@ mod tests {
         assert_eq!(of(&[(IF_MATCH, "\"v7\"")]), Ok(Expected::Version(Version(7))));
         assert_eq!(of(&[(IF_NONE_MATCH, "*")]), Ok(Expected::Absent));
         assert_eq!(of(&[]), Err(Code::PreconditionRequired));
-        for wrong in ["*", "v7", "\"7\"", "\"v\"", "\"v-1\"", "W/\"v7\"", "\"v1\", \"v2\"", "\"v99999999999999999\""]
-        {
+        for wrong in [
+            "*",
+            "v7",
+            "\"7\"",
+            "\"v\"",
+            "\"v07\"",
+            "\"v-1\"",
+            "W/\"v7\"",
+            "\"v1\", \"v2\"",
+            "\"v99999999999999999\"",
+        ] {
             assert_eq!(of(&[(IF_MATCH, wrong)]), Err(Code::RequestInvalid), "{wrong}");
         }
         assert_eq!(of(&[(IF_NONE_MATCH, "\"v7\"")]), Err(Code::RequestInvalid));

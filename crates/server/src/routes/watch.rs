@@ -13,7 +13,6 @@ use futures::stream;
 use hapax_api::text::Revision;
 use hapax_api::watch::{self, Event, LAST_EVENT_ID, Position, PositionEvent, WatchQuery};
 use hapax_api::{Code, Invalid, Problem};
-use hapax_auth::Role;
 use hapax_consensus::node::ReadGuard;
 use hapax_consensus::notify::Watch;
 use hapax_machine::change;
@@ -53,7 +52,6 @@ pub(super) async fn watch(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
-    caller.require_any(&[Role::Read, Role::Operate])?;
     let mut query = WatchQuery::read(query.as_deref().unwrap_or_default())?;
     if let Some(last) = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok()) {
         let parsed =

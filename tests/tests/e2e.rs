@@ -1,0 +1,31 @@
+//! The end-to-end tests: each file is a story, told to real nodes. One binary, because linking one for each story costs more than
+//! most of them take to run; every test still runs in a process of its own.
+// What was measured belongs to the report of a run.
+#![allow(clippy::print_stdout)]
+
+mod administration;
+mod api;
+mod authority;
+mod batch;
+mod catch_up;
+mod cli;
+mod damage;
+mod dev;
+mod epochs;
+mod failover;
+mod herd;
+mod hostile;
+mod inbox;
+mod leases;
+mod ledger;
+mod limits;
+mod lists;
+mod metrics;
+mod partition;
+mod record;
+mod repair;
+mod sync_trace;
+mod tenants;
+mod unknown;
+mod watch;
+mod wiped;
