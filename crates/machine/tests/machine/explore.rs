@@ -1,67 +1,33 @@
-//! Exhaustive exploration of a small scope: two or three calls of two claimants, one operation, every order of everything.
-//! Breadth first, each state once; every promise is checked over every step, and is shown able to fail.
+//! Exhaustive exploration of small scopes: every order of everything that a few parties may say, each state once.
+//! Every promise is checked over every step, and is shown able to fail by rules that are broken on purpose.
+//!
+//! Two families: `world` follows one operation's lease, with clocks, leaders and the effects that were caused; `whole` follows
+//! authority, deliveries, reconciliation, repair and retention, a scope for each.
 
 mod invariants;
 mod mutants;
+mod search;
+mod whole;
 mod world;
-
-use std::collections::{HashSet, VecDeque};
 
 use hapax_machine::namespace::OnLapse;
 
 use invariants::{ALL_LANDMARKS, INVARIANTS, Invariant, landmarks};
 use mutants::{MUTANTS, sound};
+use search::{Found, Taken, search};
 use world::{Action, Manners, Rules, Setting, World};
 
-/// A search that grows beyond this is no longer a small scope.
-const STATES_MAX: usize = 80_000;
-
-/// What an exploration found.
-struct Found {
-    states: usize,
-    steps: usize,
-    landmarks: u32,
-    /// The promise that was broken, and how to get there.
-    broken: Option<(&'static str, Vec<Action>)>,
-}
-
-fn explore(setting: Setting, rules: Rules, invariants: &[Invariant]) -> Found {
-    let start = World::new(setting);
-    let mut seen = HashSet::from([start.key()]);
-    // How each state was first reached: the state before it and the step from there.
-    let mut origins: Vec<(usize, Action)> = vec![(0, Action::Pass)];
-    let mut queue = VecDeque::from([(0, start)]);
-    let mut found = Found { states: 0, steps: 0, landmarks: 0, broken: None };
-    while let Some((at, world)) = queue.pop_front() {
-        found.states += 1;
-        assert!(found.states <= STATES_MAX, "the scope is not small any more: {} more to visit", queue.len());
-        for action in world.actions(setting) {
-            let step = world.step(setting, &action, rules);
-            found.steps += 1;
-            found.landmarks |= landmarks(&step);
-            if let Some((name, _)) = invariants.iter().find(|(_, holds)| !holds(&step)) {
-                found.broken = Some((name, path(&origins, at, action)));
-                return found;
-            }
-            let after = step.after;
-            if seen.insert(after.key()) {
-                origins.push((at, action));
-                queue.push_back((origins.len() - 1, after));
-            }
-        }
-    }
-    found
-}
-
-fn path(origins: &[(usize, Action)], mut at: usize, last: Action) -> Vec<Action> {
-    let mut path = vec![last];
-    while at != 0 {
-        let (before, action) = &origins[at];
-        path.push(action.clone());
-        at = *before;
-    }
-    path.reverse();
-    path
+fn explore(setting: Setting, rules: Rules, invariants: &[Invariant]) -> Found<Action> {
+    search(
+        World::new(setting),
+        World::key,
+        |world| world.actions(setting),
+        |world, action| {
+            let step = world.step(setting, action, rules);
+            let broken = invariants.iter().find(|(_, holds)| !holds(&step)).map(|(name, _)| *name);
+            Taken { broken, landmarks: u64::from(landmarks(&step)), after: step.after }
+        },
+    )
 }
 
 fn every_promise_holds(on_lapse: OnLapse, manners: Manners) {
@@ -72,7 +38,8 @@ fn every_promise_holds(on_lapse: OnLapse, manners: Manners) {
         let path: Vec<String> = path.iter().map(Action::told).collect();
         panic!("broken: {name}\n{}", path.join("\n"));
     }
-    assert_eq!(found.landmarks, ALL_LANDMARKS, "everything of interest was met: {:b}", found.landmarks);
+    let all = u64::from(ALL_LANDMARKS);
+    assert_eq!(found.landmarks, all, "everything of interest was met: {:b}", found.landmarks);
 }
 
 #[test]

@@ -9,7 +9,6 @@ use hapax_machine::ids::{
     Attempt, Birth, ClaimId, ClientId, CorrelationId, Digest, ExecutionId, LeaseEpoch, NamespaceName, OperationId,
     OperationKey, ScopeOf, Slot, TenantId, TenantTag, effect_key, internal_key, slot,
 };
-use hapax_machine::limits::EVIDENCE_PER_OPERATION;
 use hapax_machine::namespace::{Attempts, OnLapse};
 use hapax_machine::operation::Definite;
 use hapax_machine::outcome::Answer;
@@ -266,33 +265,4 @@ fn every_word_of_evidence_counts() {
         apply(&mut memory, 3, Command::Evidence(other));
         assert_eq!(memory.evidence.len(), 2, "word {number}");
     }
-}
-
-/// What exceeds the record's bound is counted and not stored, unless it acts: then it is kept, and linked to what was.
-#[test]
-fn the_record_of_evidence_is_bounded() {
-    let mut memory = started();
-    apply(&mut memory, 2, Command::Claim(claim()));
-    let told = Evidence {
-        caller: caller("dev", "alice"),
-        execution_id: claim().execution_id,
-        claim_id: claim().claim_id,
-        // It claims no effect, so nothing that is decided later contradicts it by itself.
-        outcome: Definite::NotApplied,
-        data: ResultData::default(),
-        proof: None,
-    };
-    for number in 0..EVIDENCE_PER_OPERATION + 3 {
-        let told = Evidence { proof: Some(number.to_string()), ..told.clone() };
-        apply(&mut memory, 3, Command::Evidence(told.clone()));
-        // The same again is no further piece of evidence, kept or only counted.
-        apply(&mut memory, 3, Command::Evidence(told));
-    }
-    assert_eq!(memory.evidence.len(), EVIDENCE_PER_OPERATION as usize);
-    assert_eq!(memory.operations[&row()].evidence, EVIDENCE_PER_OPERATION + 3);
-    apply(&mut memory, 4, Command::Report(report()));
-    apply(&mut memory, 5, Command::Evidence(told));
-    assert!(memory.operations[&row()].quarantined);
-    // The contradiction stopped claims, so it is kept whatever was said before.
-    assert_eq!(memory.evidence.len(), EVIDENCE_PER_OPERATION as usize + 1);
 }

@@ -406,6 +406,7 @@ fn stored(key: &mut Vec<u64>, execution: &Execution) {
     key.extend([u64::from(execution.id.random[15]), u64::from(execution.attempt.0), execution.state as u64]);
     key.extend([u64::from(execution.claim_id.0[15]), execution.lease_epoch.0, execution.deadline.0, report, outcome]);
     key.push(u64::from(execution.renewed) << 1 | u64::from(execution.sole_holder));
+    key.push(execution.claimed.as_ref().map_or(9, |claimed| claimed.outcome as u64));
 }
 
 fn known_not_applied(operation: &OperationRecord) -> bool {
