@@ -13,6 +13,9 @@
 //! | 19–26 | settle, raise floors, put namespace, put tenant, create token, revoke token, count refusals | 26 |
 //! | 27–28 | | restore 27, restore window 28 |
 //!
+//! Flags of a claim, from the lowest: attempt, correlation id, capability, message, epoch, resource, key created.
+//! Flags of what a report says: status code, schema version, result, result reference, result digest, external id, reason.
+//!
 //! Logs hold these bytes for as long as they are kept: a version or tag never changes meaning.
 
 use bytes::Bytes;

@@ -1,5 +1,6 @@
 //! Generators of every value of the machine that is stored or sent, for round trips; and the samples that literals pin.
 //! Numbers cover their whole range: what the rules would never produce must still survive encoding.
+//! What is large is boxed: a tree of tuples within tuples outgrows the stack of a test.
 
 use hapax_machine::change::Head;
 use hapax_machine::clock::{Clocks, Stamp};
@@ -86,52 +87,58 @@ fn style() -> impl Strategy<Value = ConflictStyle> {
     prop::sample::select(vec![ConflictStyle::Hapax, ConflictStyle::Ietf])
 }
 
-fn caller() -> impl Strategy<Value = Caller> {
-    (text(), text(), vec(text().prop_map(NamespaceName::new), 0..3)).prop_map(|(tenant, client, namespaces)| Caller {
-        tenant: TenantId::new(tenant),
-        client: ClientId::new(client),
-        namespaces,
-    })
+fn caller() -> BoxedStrategy<Caller> {
+    (text(), text(), vec(text().prop_map(NamespaceName::new), 0..3))
+        .prop_map(|(tenant, client, namespaces)| Caller {
+            tenant: TenantId::new(tenant),
+            client: ClientId::new(client),
+            namespaces,
+        })
+        .boxed()
 }
 
-fn result_data() -> impl Strategy<Value = ResultData> {
+fn result_data() -> BoxedStrategy<ResultData> {
     let first = (of(any::<u16>()), of(text()), of(body()), of(text()));
-    (first, of(hash()), of(text()), of(text())).prop_map(|(first, digest, external_id, reason)| ResultData {
-        status_code: first.0,
-        schema_version: first.1,
-        result: first.2,
-        result_ref: first.3,
-        result_digest: digest.map(Digest),
-        external_id,
-        reason,
-    })
+    (first, of(hash()), of(text()), of(text()))
+        .prop_map(|(first, digest, external_id, reason)| ResultData {
+            status_code: first.0,
+            schema_version: first.1,
+            result: first.2,
+            result_ref: first.3,
+            result_digest: digest.map(Digest),
+            external_id,
+            reason,
+        })
+        .boxed()
 }
 
-fn claim() -> impl Strategy<Value = Claim> {
+fn claim() -> BoxedStrategy<Claim> {
     let who = (caller(), text(), text(), of(text()));
     let what = (hash(), any::<u16>(), hash(), hash(), execution_id());
     let presented = (of(capability_id()), of(message()), of(binding()), of(text()), of(number()));
-    (who, what, number(), of(any::<u32>()), presented).prop_map(|(who, what, lease_ms, attempt, presented)| Claim {
-        caller: who.0,
-        namespace: NamespaceName::new(who.1),
-        owner: who.2,
-        correlation_id: who.3.map(CorrelationId::new),
-        internal_key: InternalKey(what.0),
-        slot: Slot(what.1),
-        digest: Digest(what.2),
-        claim_id: ClaimId(what.3),
-        execution_id: what.4,
-        lease_ms,
-        attempt: attempt.map(Attempt),
-        capability_id: presented.0,
-        message: presented.1,
-        epoch: presented.2,
-        resource: presented.3.map(Resource::new),
-        key_created_at: presented.4.map(WallTime),
-    })
+    (who, what, number(), of(any::<u32>()), presented)
+        .prop_map(|(who, what, lease_ms, attempt, presented)| Claim {
+            caller: who.0,
+            namespace: NamespaceName::new(who.1),
+            owner: who.2,
+            correlation_id: who.3.map(CorrelationId::new),
+            internal_key: InternalKey(what.0),
+            slot: Slot(what.1),
+            digest: Digest(what.2),
+            claim_id: ClaimId(what.3),
+            execution_id: what.4,
+            lease_ms,
+            attempt: attempt.map(Attempt),
+            capability_id: presented.0,
+            message: presented.1,
+            epoch: presented.2,
+            resource: presented.3.map(Resource::new),
+            key_created_at: presented.4.map(WallTime),
+        })
+        .boxed()
 }
 
-fn command() -> impl Strategy<Value = Command> {
+fn command() -> BoxedStrategy<Command> {
     let owned = || (caller(), execution_id(), number().prop_map(LeaseEpoch));
     prop_oneof![
         4 => claim().prop_map(Command::Claim),
@@ -165,6 +172,7 @@ fn command() -> impl Strategy<Value = Command> {
         8 => command_of_authority(),
         1 => Just(Command::Tick),
     ]
+.boxed()
 }
 
 pub(crate) fn envelope() -> impl Strategy<Value = Envelope> {
@@ -182,17 +190,19 @@ pub(crate) fn batch() -> impl Strategy<Value = Batch> {
     )
 }
 
-fn standing() -> impl Strategy<Value = Standing> {
+fn standing() -> BoxedStrategy<Standing> {
     let ids = (operation_id(), of(execution_id()), any::<u32>());
-    (ids, state(), of(number()), text(), style()).prop_map(|(ids, state, left, namespace, style)| Standing {
-        operation_id: ids.0,
-        execution_id: ids.1,
-        attempt: Attempt(ids.2),
-        state,
-        lease_remaining_ms: left,
-        namespace: NamespaceName::new(namespace),
-        conflict_style: style,
-    })
+    (ids, state(), of(number()), text(), style())
+        .prop_map(|(ids, state, left, namespace, style)| Standing {
+            operation_id: ids.0,
+            execution_id: ids.1,
+            attempt: Attempt(ids.2),
+            state,
+            lease_remaining_ms: left,
+            namespace: NamespaceName::new(namespace),
+            conflict_style: style,
+        })
+        .boxed()
 }
 
 fn lease() -> impl Strategy<Value = Lease> {
@@ -239,7 +249,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
     ]
 }
 
-fn answer() -> impl Strategy<Value = Answer> {
+fn answer() -> BoxedStrategy<Answer> {
     let grant = (operation_id(), execution_id(), any::<u32>(), hash(), lease(), text()).prop_map(
         |(operation_id, execution_id, attempt, claim, lease, effect_key)| Grant {
             operation_id,
@@ -267,34 +277,37 @@ fn answer() -> impl Strategy<Value = Answer> {
         Just(Answer::TooLate),
         answer_of_authority(),
     ]
+    .boxed()
 }
 
 pub(crate) fn outcome() -> impl Strategy<Value = Outcome> {
     (revision(), answer()).prop_map(|(revision, answer)| Outcome { revision, answer })
 }
 
-fn outcome_record() -> impl Strategy<Value = OutcomeRecord> {
-    (definite(), result_data(), any::<bool>(), number()).prop_map(|(outcome, data, has_result, at)| OutcomeRecord {
-        outcome,
-        status_code: data.status_code,
-        schema_version: data.schema_version,
-        has_result,
-        result_ref: data.result_ref,
-        result_digest: data.result_digest,
-        external_id: data.external_id,
-        reason: data.reason,
-        at: WallTime(at),
-    })
+fn outcome_record() -> BoxedStrategy<OutcomeRecord> {
+    (definite(), result_data(), any::<bool>(), number())
+        .prop_map(|(outcome, data, has_result, at)| OutcomeRecord {
+            outcome,
+            status_code: data.status_code,
+            schema_version: data.schema_version,
+            has_result,
+            result_ref: data.result_ref,
+            result_digest: data.result_digest,
+            external_id: data.external_id,
+            reason: data.reason,
+            at: WallTime(at),
+        })
+        .boxed()
 }
 
-fn execution() -> impl Strategy<Value = Execution> {
+fn execution() -> BoxedStrategy<Execution> {
     let who = (execution_id(), any::<u32>(), state(), text(), text(), hash(), hash());
     let times = (number(), number(), number(), of(number()), of(number()));
     let report = of((number(), hash()));
     let authority = (of(capability_id()), vec(binding(), 0..3), any::<bool>(), any::<u32>());
     let said = (of(outcome_record()), of((definite(), of(text()))), of((text(), text(), number())));
-    (who, times, any::<(bool, bool)>(), report, authority, said).prop_map(
-        |(who, times, flags, report, authority, said)| Execution {
+    (who, times, any::<(bool, bool)>(), report, authority, said)
+        .prop_map(|(who, times, flags, report, authority, said)| Execution {
             id: who.0,
             attempt: Attempt(who.1),
             state: who.2,
@@ -323,19 +336,19 @@ fn execution() -> impl Strategy<Value = Execution> {
             }),
             escalated_at: times.4.map(WallTime),
             outcome: said.0,
-        },
-    )
+        })
+        .boxed()
 }
 
-pub(crate) fn operation_record() -> impl Strategy<Value = OperationRecord> {
+pub(crate) fn operation_record() -> BoxedStrategy<OperationRecord> {
     let identity = (operation_id(), hash(), any::<bool>(), text(), text(), hash(), of(text()));
     let times = (number(), number(), of(number()), revision(), of(number()));
     let count = || prop_oneof![Just(0), any::<u32>()];
     let counts = (any::<u32>(), any::<u32>(), count(), count());
     let said = (of(hash()), of(hash()), of(hash()));
     let links = (of(operation_id()), of(operation_id()), of(text()), of((text(), text(), number())));
-    (identity, times, any::<bool>(), counts, said, links, of(execution())).prop_map(
-        |(identity, times, quarantined, counts, said, links, execution)| {
+    (identity, times, any::<bool>(), counts, said, links, of(execution()))
+        .prop_map(|(identity, times, quarantined, counts, said, links, execution)| {
             let (mut id, key): (OperationId, [u8; 32]) = (identity.0, identity.1);
             if identity.2 {
                 id.hash.copy_from_slice(&key[..20]);
@@ -370,8 +383,8 @@ pub(crate) fn operation_record() -> impl Strategy<Value = OperationRecord> {
                 }),
                 execution,
             }
-        },
-    )
+        })
+        .boxed()
 }
 
 pub(crate) fn execution_record() -> impl Strategy<Value = ExecutionRecord> {
@@ -425,13 +438,13 @@ pub(crate) fn evidence_record() -> impl Strategy<Value = EvidenceRecord> {
     )
 }
 
-pub(crate) fn namespace() -> impl Strategy<Value = NamespaceRecord> {
+pub(crate) fn namespace() -> BoxedStrategy<NamespaceRecord> {
     let names = (text(), text(), vec(text(), 0..3), any::<u32>());
     let expired = prop::sample::select(vec![ExpiredKeys::New, ExpiredKeys::RejectOlder, ExpiredKeys::Durable]);
     let bounds = (number(), number(), expired, any::<u32>(), number());
     let quota = (of(number()), of(any::<u32>()), of(any::<u32>()));
-    (names, any::<(bool, bool, bool, bool)>(), style(), bounds, quota).prop_map(
-        |(names, policy, style, bounds, quota)| NamespaceRecord {
+    (names, any::<(bool, bool, bool, bool)>(), style(), bounds, quota)
+        .prop_map(|(names, policy, style, bounds, quota)| NamespaceRecord {
             tenant: TenantId::new(names.0),
             name: NamespaceName::new(names.1),
             scope: if policy.0 { Scope::Namespace } else { Scope::Client },
@@ -445,23 +458,25 @@ pub(crate) fn namespace() -> impl Strategy<Value = NamespaceRecord> {
             reconcile_per_minute: bounds.3,
             quota: Quota { open_operations: quota.0, requests_per_second: quota.1, key_claims_per_second: quota.2 },
             version: Version(bounds.4),
-        },
-    )
+        })
+        .boxed()
 }
 
-pub(crate) fn token() -> impl Strategy<Value = TokenRecord> {
+pub(crate) fn token() -> BoxedStrategy<TokenRecord> {
     let times = (of(number()), number(), of(number()));
-    (text(), hash(), caller(), any::<u32>(), times).prop_map(|(id, secret_hash, caller, roles, times)| TokenRecord {
-        id,
-        secret_hash,
-        tenant: caller.tenant,
-        client: caller.client,
-        namespaces: caller.namespaces,
-        roles,
-        expires_at_ms: times.0,
-        created_at: WallTime(times.1),
-        revoked_at: times.2.map(WallTime),
-    })
+    (text(), hash(), caller(), any::<u32>(), times)
+        .prop_map(|(id, secret_hash, caller, roles, times)| TokenRecord {
+            id,
+            secret_hash,
+            tenant: caller.tenant,
+            client: caller.client,
+            namespaces: caller.namespaces,
+            roles,
+            expires_at_ms: times.0,
+            created_at: WallTime(times.1),
+            revoked_at: times.2.map(WallTime),
+        })
+        .boxed()
 }
 
 pub(crate) fn head() -> impl Strategy<Value = Head> {

@@ -17,6 +17,9 @@
 //! | head | cluster id, incarnation, clocks (term, lead_ms, lease time, wall), grant counter, state hash |
 //! | applied | flag, log id? (term, node, index), membership |
 //!
+//! Flags of evidence, from the lowest: claim id, lease epoch, external id, reason, proof, execution, outcome, by. Flags of a token:
+//! expiry, revoked.
+//!
 //! Room for a new field in a row that exists is a new version of it.
 
 use hapax_machine::capability::{CapabilityRecord, DecisionRecord, UseRecord};

@@ -45,23 +45,25 @@ fn expected() -> impl Strategy<Value = Expected> {
     prop_oneof![Just(Expected::Absent), number().prop_map(|version| Expected::Version(Version(version)))]
 }
 
-fn registering() -> impl Strategy<Value = Command> {
+fn registering() -> BoxedStrategy<Command> {
     let who = (caller(), text(), hash(), any::<u16>(), hash());
-    (who, of(text()), of(text()), of(number())).prop_map(|(who, correlation_id, resource, at)| {
-        Command::Register(Register {
-            caller: who.0,
-            namespace: NamespaceName::new(who.1),
-            internal_key: InternalKey(who.2),
-            slot: Slot(who.3),
-            digest: Digest(who.4),
-            correlation_id: correlation_id.map(CorrelationId::new),
-            resource: resource.map(Resource::new),
-            key_created_at: at.map(WallTime),
+    (who, of(text()), of(text()), of(number()))
+        .prop_map(|(who, correlation_id, resource, at)| {
+            Command::Register(Register {
+                caller: who.0,
+                namespace: NamespaceName::new(who.1),
+                internal_key: InternalKey(who.2),
+                slot: Slot(who.3),
+                digest: Digest(who.4),
+                correlation_id: correlation_id.map(CorrelationId::new),
+                resource: resource.map(Resource::new),
+                key_created_at: at.map(WallTime),
+            })
         })
-    })
+        .boxed()
 }
 
-fn issuing() -> impl Strategy<Value = Command> {
+fn issuing() -> BoxedStrategy<Command> {
     let decided = || (caller(), text(), number(), of(binding()), capability_id());
     prop_oneof![
         (decided(), operation_id(), any::<u32>(), of(any::<u32>())).prop_map(
@@ -101,9 +103,10 @@ fn issuing() -> impl Strategy<Value = Command> {
             })
         }),
     ]
+    .boxed()
 }
 
-fn reconciling() -> impl Strategy<Value = Command> {
+fn reconciling() -> BoxedStrategy<Command> {
     let candidate = (operation_key(), number(), number()).prop_map(|(operation, birth, epoch)| Candidate {
         operation,
         birth: Birth(birth),
@@ -136,23 +139,24 @@ fn reconciling() -> impl Strategy<Value = Command> {
             })
         }),
     ]
+    .boxed()
 }
 
-fn repairing() -> impl Strategy<Value = Command> {
+fn repairing() -> BoxedStrategy<Command> {
     let kind = prop_oneof![
         Just(RepairKind::Quarantine),
         Just(RepairKind::Release),
         operation_id().prop_map(RepairKind::Supersede),
         Just(RepairKind::Close),
     ];
-    (caller(), operation_id(), kind, state(), text(), of(text())).prop_map(
-        |(caller, operation_id, kind, expected, reason, proof)| {
+    (caller(), operation_id(), kind, state(), text(), of(text()))
+        .prop_map(|(caller, operation_id, kind, expected, reason, proof)| {
             Command::Repair(Repair { caller, operation_id, kind, expected, reason, proof })
-        },
-    )
+        })
+        .boxed()
 }
 
-fn keeping_house() -> impl Strategy<Value = Command> {
+fn keeping_house() -> BoxedStrategy<Command> {
     let counted = (refusal_key(), any::<u32>()).prop_map(|(key, times)| CountedRefusal { key, times });
     prop_oneof![
         operation_key().prop_map(Command::Settle),
@@ -172,13 +176,14 @@ fn keeping_house() -> impl Strategy<Value = Command> {
         (caller(), token()).prop_map(|(caller, record)| Command::CreateToken(CreateToken { caller, record })),
         (caller(), text()).prop_map(|(caller, id)| Command::RevokeToken(RevokeToken { caller, id })),
     ]
+    .boxed()
 }
 
-pub(super) fn command_of_authority() -> impl Strategy<Value = Command> {
-    prop_oneof![registering(), issuing(), reconciling(), repairing(), keeping_house()]
+pub(super) fn command_of_authority() -> BoxedStrategy<Command> {
+    prop_oneof![registering(), issuing(), reconciling(), repairing(), keeping_house()].boxed()
 }
 
-pub(super) fn answer_of_authority() -> impl Strategy<Value = Answer> {
+pub(super) fn answer_of_authority() -> BoxedStrategy<Answer> {
     let item = (operation_id(), execution_id(), any::<u32>(), (text(), text(), of(text())), number(), lease());
     let item = item.prop_map(|(operation_id, execution_id, attempt, texts, since, lease)| ReconcileItem {
         operation_id,
@@ -203,6 +208,7 @@ pub(super) fn answer_of_authority() -> impl Strategy<Value = Answer> {
         tenant().prop_map(|record| Answer::Tenant(Box::new(record))),
         token().prop_map(|record| Answer::Token(Box::new(record))),
     ]
+    .boxed()
 }
 
 fn consumption() -> impl Strategy<Value = Consumption> {
@@ -214,7 +220,7 @@ fn consumption() -> impl Strategy<Value = Consumption> {
     })
 }
 
-pub(crate) fn capability() -> impl Strategy<Value = CapabilityRecord> {
+pub(crate) fn capability() -> BoxedStrategy<CapabilityRecord> {
     let bound = prop_oneof![
         (operation_id(), any::<u32>(), any::<u32>(), of(consumption())).prop_map(
             |(operation, attempt, effect, consumed)| Bound::Attempt {
@@ -232,8 +238,8 @@ pub(crate) fn capability() -> impl Strategy<Value = CapabilityRecord> {
     ];
     let texts = (text(), text(), text(), text());
     let revoked = of((text(), of(text()), number()));
-    (capability_id(), texts, bound, (number(), number()), of(binding()), revoked, any::<u32>()).prop_map(
-        |(id, texts, bound, times, authority, revoked, refusals)| CapabilityRecord {
+    (capability_id(), texts, bound, (number(), number()), of(binding()), revoked, any::<u32>())
+        .prop_map(|(id, texts, bound, times, authority, revoked, refusals)| CapabilityRecord {
             id,
             tenant: TenantId::new(texts.0),
             namespace: NamespaceName::new(texts.1),
@@ -249,8 +255,8 @@ pub(crate) fn capability() -> impl Strategy<Value = CapabilityRecord> {
                 at: WallTime(at),
             }),
             refusals,
-        },
-    )
+        })
+        .boxed()
 }
 
 pub(crate) fn decision() -> impl Strategy<Value = DecisionRecord> {
@@ -306,16 +312,16 @@ pub(crate) fn status() -> impl Strategy<Value = NamespaceStatus> {
     })
 }
 
-pub(crate) fn tenant() -> impl Strategy<Value = TenantRecord> {
-    (text(), any::<bool>(), any::<bool>(), of(any::<u32>()), number()).prop_map(
-        |(id, system, disabled, requests_per_second, version)| TenantRecord {
+pub(crate) fn tenant() -> BoxedStrategy<TenantRecord> {
+    (text(), any::<bool>(), any::<bool>(), of(any::<u32>()), number())
+        .prop_map(|(id, system, disabled, requests_per_second, version)| TenantRecord {
             id: TenantId::new(id),
             system,
             disabled,
             requests_per_second,
             version: Version(version),
-        },
-    )
+        })
+        .boxed()
 }
 
 pub(crate) fn epoch() -> impl Strategy<Value = EpochRecord> {

@@ -1,7 +1,7 @@
 //! Bytes of the events of one log entry: what they share is written once.
 //!
 //! ```text
-//! events = version 1, incarnation, group, index, count, count × event
+//! events = version 1, incarnation, group, index, count, count × event        (at least one)
 //! event  = flags, ordinal, part, tenant, namespace, operation, state, attempt, execution?
 //! ```
 //!
@@ -16,9 +16,11 @@ use crate::wire::{Error, LIST_MAX, Reader, Wire, put_flags, put_some, put_varint
 /// Appends the row of what happened in one entry to `out`.
 ///
 /// # Panics
-/// The events are of several entries, or more than a batch can cause.
+/// There are none, or they are of several entries, or more than a batch can cause.
 pub fn encode_events(events: &[Event], out: &mut Vec<u8>) {
-    let Revision { incarnation, group, index, .. } = events.first().map(|event| event.revision).unwrap_or_default();
+    // Of no events nobody could tell which entry they are of.
+    assert!(!events.is_empty(), "an entry in which nothing happened has no row");
+    let Revision { incarnation, group, index, .. } = events[0].revision;
     assert!(events.len() <= LIST_MAX, "a batch is closed long before it causes as many events");
     out.push(VERSION);
     incarnation.put(out);
@@ -48,6 +50,9 @@ pub fn decode_events(bytes: &[u8]) -> Result<Vec<Event>, Error> {
     let mut from = Reader::open(bytes, "events row", VERSION)?;
     let (incarnation, group, index) = (Wire::get(&mut from)?, Wire::get(&mut from)?, Wire::get(&mut from)?);
     let count = from.count()?;
+    if count == 0 {
+        return Err(Error::Redundant { what: "row of no events" });
+    }
     let mut events = Vec::new();
     for _ in 0..count {
         let [execution, escalated, quarantined] = from.flags("event")?;

@@ -16,6 +16,7 @@
 //! refusals, capabilities, key created, superseded by, supersedes, closed, forgiven.
 //! Flags of an execution: renewed, sole holder, report, unknown since, outcome, capability, more flags. More: bindings, effect attempt,
 //! reconciler, escalated, claimed. A past execution's row knows no creation: there `opened` stands alone.
+//! Flags of an outcome: result (a row of its own), status code, schema version, result reference, result digest, external id, reason.
 //! More flags are there exactly where one of them is set, and a number that may be absent is absent where it is 0.
 
 use hapax_machine::ids::{Attempt, Birth, InternalKey, LeaseEpoch, OperationId, WallTime};

@@ -324,10 +324,11 @@ pub(super) fn namespace() -> NamespaceRecord {
     NamespaceRecord {
         tenant: TenantId::new("default"),
         name: NamespaceName::new("payments"),
+        // No two of these have the same tags here and in the other sample: it shows if they change places.
         scope: Scope::Client,
         on_lapse: OnLapse::Takeover,
-        attempts: Attempts::Explicit,
-        conflict_style: ConflictStyle::Ietf,
+        attempts: Attempts::Automatic,
+        conflict_style: ConflictStyle::Hapax,
         transport_fields: vec!["trace_id".into()],
         partitions: 1,
         authority: Authority::Capability,
@@ -335,6 +336,18 @@ pub(super) fn namespace() -> NamespaceRecord {
         reconcile_per_minute: 30,
         quota: Quota { open_operations: Some(1_000), requests_per_second: Some(50), key_claims_per_second: Some(5) },
         version: Version(3),
+    }
+}
+
+pub(super) fn other_namespace() -> NamespaceRecord {
+    NamespaceRecord {
+        on_lapse: OnLapse::Unknown,
+        attempts: Attempts::Explicit,
+        authority: Authority::Inline,
+        retention: Retention { expired_keys: ExpiredKeys::Durable, ..namespace().retention },
+        transport_fields: Vec::new(),
+        quota: Quota::default(),
+        ..namespace()
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn binding() -> Binding {
     Binding { scope: EpochScope::new("refunds"), value: AuthorityEpoch(GRANTS + 5) }
 }
 
-fn message() -> Message {
+pub(crate) fn message() -> Message {
     Message { consumer: Consumer::new("refund-worker"), id: MessageId::new("MSG-55A") }
 }
 
@@ -81,7 +81,7 @@ fn issuing() -> Vec<(&'static str, Command)> {
         decision_id: DecisionId::new("decision-8"),
         expires_at: WALL,
         max_uses: 300,
-        epoch: None,
+        epoch: Some(binding()),
         capability_id: capability_id(),
     };
     let revoke = Revoke { caller: caller(), capability_id: capability_id(), reason: Some("fraud".into()) };
@@ -94,6 +94,10 @@ fn issuing() -> Vec<(&'static str, Command)> {
         ("revoke", Command::Revoke(revoke)),
         ("bump", Command::BumpEpoch(bump)),
     ]
+}
+
+fn successor() -> OperationId {
+    OperationId { hash: bytes(0x60), birth: Birth(GRANTS + 7), ..operation_id() }
 }
 
 fn repairing() -> Vec<(&'static str, Command)> {
@@ -112,7 +116,7 @@ fn repairing() -> Vec<(&'static str, Command)> {
         lease_epoch,
         escalated: true,
         reason: "nobody knows".into(),
-        proof: None,
+        proof: Some("ticket 6".into()),
     };
     let fence = ForceFence {
         caller: caller(),
@@ -137,7 +141,7 @@ fn repairing() -> Vec<(&'static str, Command)> {
         ("force fence", Command::ForceFence(fence)),
         ("quarantine", repair(RepairKind::Quarantine)),
         ("release", repair(RepairKind::Release)),
-        ("supersede", repair(RepairKind::Supersede(operation_id()))),
+        ("supersede", repair(RepairKind::Supersede(successor()))),
         ("close", repair(RepairKind::Close)),
     ]
 }
@@ -198,7 +202,7 @@ fn consumption() -> Consumption {
         execution: execution_id(),
         claim_id: ClaimId(bytes(0x20)),
         client: ClientId::new("billing"),
-        at: WALL,
+        at: WallTime(WALL.0 + 20),
     }
 }
 
@@ -216,7 +220,7 @@ pub(crate) fn capability() -> CapabilityRecord {
             effect_attempt: Attempt(1),
             consumed: None,
         },
-        expires_at: WALL,
+        expires_at: WallTime(WALL.0 + 60_000),
         authority: None,
         issued_at: WALL,
         revoked: None,
@@ -241,7 +245,11 @@ pub(crate) fn consumed() -> CapabilityRecord {
 pub(crate) fn revoked() -> CapabilityRecord {
     CapabilityRecord {
         bound: Bound::Resource { resource: Resource::new("ORD-8841"), max_uses: 300, used: 7 },
-        revoked: Some(Revocation { client: ClientId::new("ops"), reason: Some("fraud".into()), at: WALL }),
+        revoked: Some(Revocation {
+            client: ClientId::new("ops"),
+            reason: Some("fraud".into()),
+            at: WallTime(WALL.0 + 40),
+        }),
         ..capability()
     }
 }
@@ -286,6 +294,20 @@ pub(crate) fn refusal() -> RefusalRecord {
     }
 }
 
+/// Of a delivery that was accepted before, for something that is not there any more.
+pub(crate) fn redelivery() -> RefusalRecord {
+    RefusalRecord {
+        reason: Refusal::DeliveryMismatch,
+        capability: None,
+        known_redelivery: true,
+        operation: None,
+        state: None,
+        attempt: None,
+        correlation_id: None,
+        ..refusal()
+    }
+}
+
 pub(crate) fn status() -> NamespaceStatus {
     let pace = Pace { since: LeaseTime(60_000), granted: 3 };
     NamespaceStatus { floors: floors(), open: 300, unknown: 2, pace }
@@ -299,6 +321,10 @@ pub(crate) fn tenant() -> TenantRecord {
         requests_per_second: Some(500),
         version: Version(1),
     }
+}
+
+pub(crate) fn disabled_tenant() -> TenantRecord {
+    TenantRecord { system: false, disabled: true, requests_per_second: None, ..tenant() }
 }
 
 pub(crate) fn epoch() -> EpochRecord {
@@ -324,5 +350,7 @@ pub(crate) fn events() -> Vec<Event> {
         escalated: false,
         quarantined: part > 0,
     };
-    vec![event(0, 0, Some(execution_id())), event(7, 1, None)]
+    // A state beside an attempt of the same number would hide that they changed places.
+    let escalated = Event { state: State::Unknown, attempt: Attempt(3), escalated: true, ..event(8, 0, None) };
+    vec![event(0, 0, Some(execution_id())), event(7, 1, None), escalated]
 }
