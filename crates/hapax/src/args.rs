@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::bench::{self, BenchArgs};
 use crate::node::ServeOptions;
 use crate::output::{self, Format};
 use crate::verbs::{administration, authority, operations, repair};
@@ -129,6 +130,13 @@ enum Verb {
         call: Call,
         /// The body: JSON, `@file`, or `-` for standard input.
         body: String,
+    },
+    /// Put load on a cluster, check each answer, and tell how long they took.
+    Bench {
+        #[command(flatten)]
+        call: Call,
+        #[command(flatten)]
+        bench: BenchArgs,
     },
     /// Give late evidence, or read the record.
     #[command(subcommand)]
@@ -334,6 +342,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<()> {
         Verb::Lookup { call, namespace, by, page } => operations::lookup(&call, &namespace, &by, &page),
         Verb::Watch { call, namespace, from } => operations::watch(&call, namespace.as_ref(), from.as_ref()),
         Verb::Batch { call, body } => operations::batch(&call, &body),
+        Verb::Bench { call, bench } => bench::bench(&call, &bench),
         Verb::Evidence(verb) => operations::evidence(&verb),
         Verb::Capability(verb) => authority::capability(&verb),
         Verb::Epoch(verb) => authority::epoch(&verb),

@@ -2,6 +2,7 @@
 //! Exit codes: 0 done, 1 refused (the reason code on standard error), 2 usage, 3 unavailable, 4 outcome unknown.
 
 mod args;
+mod bench;
 mod calls;
 mod dev;
 mod doctor;
