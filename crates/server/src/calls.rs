@@ -190,6 +190,14 @@ pub(crate) async fn propose(app: &App, command: Command) -> Result<Outcome, Prop
     app.node.propose(command, Instant::now() + app.request_timeout).await
 }
 
+/// Proposes what this node itself goes by, such as tokens and policies, and waits until it is applied here too: whoever was told that
+/// a token is revoked is not let in by the node that said so. Applied it is in any case; where a quorum is lost meanwhile, that is the answer.
+pub(crate) async fn propose_and_know(app: &App, command: Command) -> Result<Outcome, ProposeError> {
+    let outcome = propose(app, command).await?;
+    let _ = app.node.read(Instant::now() + app.request_timeout).await;
+    Ok(outcome)
+}
+
 async fn claim(app: &App, caller: &Caller, request: Claim) -> Result<Reply, Refusal> {
     let policy = paced_namespace(app, caller, &request.namespace)?;
     let wait = Duration::from_millis(request.wait_ms);

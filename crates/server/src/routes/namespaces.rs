@@ -89,7 +89,7 @@ pub(super) async fn put(
     drop(view);
     let record = convert::policy(tenant, name, policy);
     let command = PutNamespace { caller: caller.into_machine(), record, expected };
-    let outcome = calls::propose(&app, Command::PutNamespace(command)).await?;
+    let outcome = calls::propose_and_know(&app, Command::PutNamespace(command)).await?;
     match outcome.answer {
         Answer::Namespace(record) => {
             let created = record.version.0 == 1;

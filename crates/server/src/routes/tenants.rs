@@ -66,7 +66,7 @@ pub(super) async fn put(
         version: Version(0),
     };
     let command = PutTenant { caller: caller.into_machine(), record, expected };
-    let outcome = calls::propose(&app, Command::PutTenant(command)).await?;
+    let outcome = calls::propose_and_know(&app, Command::PutTenant(command)).await?;
     match outcome.answer {
         Answer::Tenant(record) => {
             let status = if record.version.0 == 1 { StatusCode::CREATED } else { StatusCode::OK };

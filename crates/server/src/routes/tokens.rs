@@ -52,7 +52,7 @@ pub(super) async fn create(State(app): State<App>, caller: Caller, payload: Body
         revoked_at: None,
     };
     let command = CreateToken { caller: caller.into_machine(), record };
-    let outcome = calls::propose(&app, Command::CreateToken(command)).await?;
+    let outcome = calls::propose_and_know(&app, Command::CreateToken(command)).await?;
     let view = shown(&outcome)?;
     let text = token.to_text().parse().map_err(|_| Refusal::new(Code::StoreOutcomeUnknown))?;
     Reply::json(StatusCode::CREATED, &TokenCreated { token: text, view })
@@ -67,7 +67,7 @@ pub(super) async fn revoke(
     let id: TokenId = parsed(&id)?;
     RevokeTokenRequest::read(&body(&app, payload).await?, &app.limits)?;
     let command = RevokeToken { caller: caller.into_machine(), id: id.as_str().to_owned() };
-    let outcome = calls::propose(&app, Command::RevokeToken(command)).await?;
+    let outcome = calls::propose_and_know(&app, Command::RevokeToken(command)).await?;
     Reply::json(StatusCode::OK, &shown(&outcome)?)
 }
 
