@@ -4,6 +4,7 @@
 mod crates;
 mod docs;
 mod guarantees;
+mod guide;
 mod operations;
 mod sources;
 
