@@ -38,6 +38,7 @@ fn every_promise_holds(on_lapse: OnLapse, manners: Manners) {
         let path: Vec<String> = path.iter().map(Action::told).collect();
         panic!("broken: {name}\n{}", path.join("\n"));
     }
+    assert!(states > 20_000, "so little is no exploration");
     let all = u64::from(ALL_LANDMARKS);
     assert_eq!(found.landmarks, all, "everything of interest was met: {:b}", found.landmarks);
 }

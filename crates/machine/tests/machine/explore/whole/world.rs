@@ -1,29 +1,26 @@
 //! A replica, what an observer outside knows of it, and one step from there.
-//!
-//! Two states are one where they differ in nothing that any rule looks at: epochs and births count by their order, and
-//! instants by their distance from now. What was said and what was refused is judged in the step in which it is.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hapax_machine::View;
 use hapax_machine::apply::apply_entry;
-use hapax_machine::capability::Bound;
 use hapax_machine::change::{Change, Changes};
 use hapax_machine::clock::Stamp;
-use hapax_machine::command::{AdvanceWall, Claim, Command, EntryHead, Envelope};
-use hapax_machine::evidence::Source;
+use hapax_machine::command::{AdvanceWall, Claim, Command, EntryHead, Envelope, RepairKind};
+use hapax_machine::evidence::{EvidenceRecord, Source};
 use hapax_machine::ids::{
-    Birth, CapabilityId, ContentHash, ExecutionId, GroupId, LeaseEpoch, LeaseTime, OperationId, OperationKey, Slot,
+    Birth, CapabilityId, ClaimId, ClientId, ExecutionId, GroupId, LeaseEpoch, OperationId, OperationKey, Slot,
     WallTime,
 };
 use hapax_machine::limits::RETENTION_MARGIN_MS;
-use hapax_machine::operation::{Execution, OperationRecord};
-use hapax_machine::outcome::{Answer, Outcome};
-use hapax_machine::read;
+use hapax_machine::operation::{Definite, OperationRecord};
+use hapax_machine::outcome::{Answer, Outcome, Refusal};
+use hapax_machine::read::{self, Reading};
 use hapax_machine::retention::Shown;
 
-use super::scope::{Scope, key_of, row};
-use crate::memory::{Memory, at_any_time, bytes16, entry};
+use super::menu::menu;
+use super::scope::{Scope, row};
+use crate::memory::{Memory, at_any_time, bytes16, caller, entry};
 
 /// What a pass is long: a lease has ended after it, whatever it was rounded up by.
 const PASS_MS: u64 = 2;
@@ -33,17 +30,75 @@ const JUMP_MS: u64 = RETENTION_MARGIN_MS + 10;
 /// What an observer outside knows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ghost {
-    passes: u64,
-    jumps: u64,
+    pub(super) passes: u64,
+    pub(super) jumps: u64,
     pub(super) bumps: usize,
     /// The last epoch that each party was told of each operation.
-    told: BTreeMap<(Birth, String), LeaseEpoch>,
+    pub(super) told: BTreeMap<(Birth, String), LeaseEpoch>,
     /// Which claim each capability elected, on which operation.
     pub(super) elected: BTreeSet<(CapabilityId, u8, Birth)>,
     /// Lives that are gone.
     pub(super) gone: BTreeSet<Birth>,
-    /// What an ex-owner said, by its hash.
-    words: BTreeSet<ContentHash>,
+    /// The last thing said of each operation.
+    pub(super) said: BTreeMap<Birth, Word>,
+    /// The last thing that was said when an operator released.
+    pub(super) pardoned: BTreeMap<Birth, Word>,
+    /// The effects that an ex-owner says there were.
+    pub(super) effects: BTreeSet<(ExecutionId, Definite)>,
+    /// Everybody who ever held an execution, by the epoch they were told.
+    pub(super) held: BTreeSet<(ExecutionId, LeaseEpoch)>,
+    /// What an execution's holders are told to send.
+    pub(super) effect_keys: BTreeMap<ExecutionId, String>,
+    /// How many leases of reconcilers were drawn.
+    pub(super) leased: u32,
+    /// Lives of which a result was shown.
+    pub(super) shown: BTreeSet<Birth>,
+    /// Those of them of which it is shown no more.
+    pub(super) emptied: BTreeSet<Birth>,
+}
+
+/// What was said, in everything that the parties' words differ in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Word {
+    pub(super) source: Source,
+    pub(super) client: ClientId,
+    pub(super) execution: Option<ExecutionId>,
+    pub(super) claim_id: Option<ClaimId>,
+    pub(super) lease_epoch: Option<LeaseEpoch>,
+    pub(super) outcome: Option<Definite>,
+}
+
+impl Word {
+    /// What a command says of an outcome, where it does.
+    pub(super) fn of(command: &Command) -> Option<Self> {
+        let (source, client, execution, claim_id, lease_epoch, outcome) = match command {
+            Command::Evidence(it) => {
+                (Source::Evidence, &it.caller.client, it.execution_id, Some(it.claim_id), None, it.outcome)
+            }
+            Command::Resolve(it) => {
+                (Source::Resolve, &it.caller.client, it.execution_id, None, Some(it.lease_epoch), it.outcome)
+            }
+            _ => return None,
+        };
+        let (client, execution, outcome) = (client.clone(), Some(execution), Some(outcome));
+        Some(Self { source, client, execution, claim_id, lease_epoch, outcome })
+    }
+
+    fn kept(row: &EvidenceRecord) -> Self {
+        Self {
+            source: row.source,
+            client: row.client.clone(),
+            execution: row.execution,
+            claim_id: row.claim_id,
+            lease_epoch: row.lease_epoch,
+            outcome: row.outcome,
+        }
+    }
+
+    /// Whether it matters that this was said last: an override is no duplicate of anything, but for a fence.
+    pub(super) fn may_come_again(&self) -> bool {
+        matches!(self.source, Source::Evidence | Source::Resolve | Source::Fence)
+    }
 }
 
 /// A state of everything.
@@ -66,10 +121,11 @@ pub(crate) enum Act {
 pub(crate) struct Rules {
     pub(super) apply: fn(&Memory, &EntryHead, &Envelope) -> (Changes, Outcome),
     pub(super) definite: fn(&Memory, &Claim) -> Option<Answer>,
+    pub(super) read: fn(&Memory, &OperationKey) -> Option<Reading>,
 }
 
 /// The rules as they are.
-pub(crate) const SOUND: Rules = Rules { apply: sound, definite };
+pub(crate) const SOUND: Rules = Rules { apply: sound, definite, read };
 
 /// One step of the exploration.
 pub(super) struct Step<'w> {
@@ -86,6 +142,8 @@ pub(super) struct Step<'w> {
     pub(super) again: Option<(Answer, Vec<Change>)>,
     /// What a node would say to it from its own state instead: before it was applied, and after.
     pub(super) definite: [Option<Answer>; 2],
+    /// What readers are shown afterwards.
+    pub(super) reads: Vec<Reading>,
 }
 
 impl World {
@@ -101,7 +159,7 @@ impl World {
         if self.ghost.jumps < scope.jumps() {
             acts.push(Act::Jump);
         }
-        acts.extend(scope.menu(self).into_iter().map(|command| Act::Do(Box::new(command))));
+        acts.extend(menu(scope, self).into_iter().map(|command| Act::Do(Box::new(command))));
         acts
     }
 
@@ -137,8 +195,11 @@ impl World {
             }
             _ => [None, None],
         };
+        let reads: Vec<Reading> =
+            after.memory.operations.keys().filter_map(|key| (rules.read)(&after.memory, key)).collect();
         after.take_note(self, command, &outcome.answer);
         after.hear(&changes);
+        after.watch(self, &reads);
         let wall = after.memory.head.clocks.wall;
         // What was said, refused and told is of no consequence for what may happen next.
         after.memory.evidence.clear();
@@ -153,6 +214,7 @@ impl World {
             wall,
             again,
             definite,
+            reads,
             after,
         }
     }
@@ -161,11 +223,14 @@ impl World {
         entry(index, 1, Stamp { wall_ms: u64::MAX, lead_ms: self.ghost.passes * PASS_MS })
     }
 
+    /// What the one who asked learns from the answer.
     fn take_note(&mut self, before: &Self, command: Option<&Command>, answer: &Answer) {
         match (command, answer) {
             (Some(Command::Claim(claim)), Answer::Claimed(grant)) => {
                 let (client, birth) = (claim.caller.client.to_string(), grant.operation_id.birth);
                 self.ghost.told.insert((birth, client), grant.lease.lease_epoch);
+                self.ghost.held.insert((grant.execution_id, grant.lease.lease_epoch));
+                self.ghost.effect_keys.entry(grant.execution_id).or_insert_with(|| grant.effect_key.clone());
                 let id = claim.capability_id;
                 self.ghost.elected.extend(id.map(|id| (id, claim.claim_id.0[15], birth)));
             }
@@ -173,22 +238,49 @@ impl World {
                 for item in items {
                     let party = (item.operation_id.birth, asked.caller.client.to_string());
                     self.ghost.told.insert(party, item.lease.lease_epoch);
+                    self.ghost.leased +=
+                        u32::from(self.ghost.held.insert((item.execution_id, item.lease.lease_epoch)));
                 }
             }
             (Some(Command::BumpEpoch(_)), Answer::Epoch(_)) => self.ghost.bumps += 1,
+            (Some(Command::Evidence(told)), answer)
+                if told.outcome != Definite::NotApplied && !is_not_found(answer) =>
+            {
+                self.ghost.effects.insert((told.execution_id, told.outcome));
+            }
+            (Some(Command::Repair(it)), Answer::Accepted(_)) if it.kind == RepairKind::Release => {
+                let birth = it.operation_id.birth;
+                let stopped = before.shown(&it.operation_id).is_some_and(|record| record.quarantined);
+                if let (true, Some(last)) = (stopped, before.ghost.said.get(&birth)) {
+                    self.ghost.pardoned.insert(birth, last.clone());
+                }
+            }
             _ => {}
         }
+    }
+
+    /// What is kept of what was said.
+    fn hear(&mut self, changes: &Changes) {
+        for row in &changes.rows {
+            if let Change::Evidence(_, birth, _, row) = row {
+                self.ghost.said.insert(*birth, Word::kept(row));
+            }
+        }
+    }
+
+    /// What is not there any more.
+    fn watch(&mut self, before: &Self, reads: &[Reading]) {
         let all = before.memory.operations.values();
         let lost: Vec<Birth> =
             all.filter(|record| self.shown(&record.id).is_none()).map(|record| record.id.birth).collect();
         self.ghost.gone.extend(lost);
-    }
-
-    fn hear(&mut self, changes: &Changes) {
-        let told =
-            changes.rows.iter().any(|row| matches!(row, Change::Evidence(.., it) if it.source == Source::Evidence));
-        if told {
-            self.ghost.words.extend(self.memory.operations.values().filter_map(|record| record.said));
+        for reading in reads {
+            let birth = reading.record.id.birth;
+            match &reading.result {
+                Some(_) => drop(self.ghost.shown.insert(birth)),
+                None if self.ghost.shown.contains(&birth) => drop(self.ghost.emptied.insert(birth)),
+                None => {}
+            }
         }
     }
 
@@ -241,123 +333,14 @@ impl World {
         epochs.dedup();
         epochs
     }
-
-    /// What tells this state from another.
-    pub(crate) fn key(&self) -> Vec<u64> {
-        let (memory, ghost) = (&self.memory, &self.ghost);
-        let order = Order::of(self);
-        let mut key = vec![ghost.passes, ghost.jumps, ghost.bumps as u64, order.rank(self.register())];
-        for record in memory.operations.values() {
-            self.operation_key(&mut key, &order, record);
-        }
-        for row in memory.executions.values() {
-            key.push(order.rank(row.birth.0));
-            row.past.iter().for_each(|past| self.execution_key(&mut key, &order, past));
-        }
-        for ((_, birth, claim), grant) in &memory.grants {
-            key.extend([order.rank(birth.0), u64::from(claim.0[15]), order.rank(grant.lease_epoch.0)]);
-        }
-        for record in memory.capabilities.values() {
-            let state = match &record.bound {
-                Bound::Attempt { consumed, .. } => u64::from(consumed.is_some()),
-                Bound::Resource { used, .. } => u64::from(*used),
-            };
-            key.extend([short(&record.id.random), state, u64::from(record.revoked.is_some())]);
-        }
-        for ((_, id, operation), used) in &memory.uses {
-            key.extend([short(&id.random), u64::from(operation.hash[0]), order.rank(used.birth.0)]);
-        }
-        for record in memory.inbox.values() {
-            key.extend([order.rank(record.operation.birth.0), u64::from(record.digest.0[0])]);
-        }
-        for status in memory.statuses.values() {
-            key.extend([
-                status.floors.compact_before.0,
-                status.floors.forget_before.0,
-                u64::from(status.pace.granted),
-            ]);
-        }
-        for ((birth, _), epoch) in &ghost.told {
-            key.extend([order.rank(birth.0), order.rank(epoch.0)]);
-        }
-        key.extend(
-            ghost
-                .elected
-                .iter()
-                .map(|(id, claim, birth)| short(&id.random) << 32 | u64::from(*claim) << 16 | order.rank(birth.0)),
-        );
-        key
-    }
-
-    fn operation_key(&self, key: &mut Vec<u64>, order: &Order, record: &OperationRecord) {
-        let linked = |id: Option<OperationId>| id.map_or(0, |id| order.rank(id.birth.0));
-        // An ex-owner's words may come again as they were; words that name an epoch are one, or there were no end of them.
-        let said = |hash: Option<ContentHash>| match hash {
-            Some(hash) if self.ghost.words.contains(&hash) => short(&hash.0),
-            other => u64::from(other.is_some()),
-        };
-        key.extend([key_of(&record.id), order.rank(record.id.birth.0), u64::from(record.grants)]);
-        key.extend([u64::from(record.quarantined), u64::from(record.closed.is_some())]);
-        key.extend([linked(record.superseded_by), linked(record.supersedes)]);
-        key.extend([said(record.said), said(record.forgiven), record.terminal_at.map_or(u64::MAX, |at| at.0)]);
-        record.execution.iter().for_each(|newest| self.execution_key(key, order, newest));
-    }
-
-    fn execution_key(&self, key: &mut Vec<u64>, order: &Order, it: &Execution) {
-        let now = self.memory.head.clocks.lease_time;
-        let ahead = |at: LeaseTime| at.0.saturating_sub(now.0);
-        let report = it.report.map_or(0, |report| short(&report.content.0) ^ order.rank(report.lease_epoch.0));
-        let held = it.reconciler.as_ref().map_or(0, |held| short(held.owner.as_bytes()) << 8 | ahead(held.deadline));
-        key.extend([short(&it.id.random), it.state as u64, short(&it.claim_id.0), order.rank(it.lease_epoch.0)]);
-        key.extend([
-            ahead(it.deadline),
-            report,
-            held,
-            it.outcome.as_ref().map_or(9, |outcome| outcome.outcome as u64),
-        ]);
-        key.push(it.claimed.as_ref().map_or(9, |claimed| claimed.outcome as u64));
-        key.push(it.capability.map_or(0, |id| short(&id.random)));
-        let flags = [it.renewed, it.sole_holder, it.escalated_at.is_some()];
-        key.push(flags.iter().fold(0, |bits, flag| bits << 1 | u64::from(*flag)));
-        key.extend(it.authority.iter().map(|binding| order.rank(binding.value.0)));
-    }
 }
 
-/// Epochs and births in their order.
-struct Order(Vec<u64>);
-
-impl Order {
-    fn of(world: &World) -> Self {
-        let (memory, ghost) = (&world.memory, &world.ghost);
-        let mut all = vec![0, memory.head.grants.0, world.register()];
-        let newest = memory.operations.values().filter_map(|record| record.execution.as_ref());
-        let past = memory.executions.values().filter_map(|row| row.past.as_ref());
-        for execution in newest.chain(past) {
-            all.push(execution.lease_epoch.0);
-            all.extend(execution.report.map(|report| report.lease_epoch.0));
-            all.extend(execution.authority.iter().map(|binding| binding.value.0));
-        }
-        all.extend(memory.operations.values().map(|record| record.id.birth.0));
-        all.extend(memory.executions.values().map(|row| row.birth.0));
-        all.extend(memory.grants.iter().flat_map(|((_, birth, _), grant)| [birth.0, grant.lease_epoch.0]));
-        all.extend(memory.uses.values().map(|used| used.birth.0));
-        all.extend(memory.inbox.values().map(|record| record.operation.birth.0));
-        all.extend(ghost.told.iter().flat_map(|((birth, _), epoch)| [birth.0, epoch.0]));
-        all.extend(ghost.elected.iter().map(|(_, _, birth)| birth.0));
-        let links = memory.operations.values().flat_map(|record| [record.superseded_by, record.supersedes]);
-        all.extend(links.flatten().map(|id| id.birth.0));
-        all.sort_unstable();
-        all.dedup();
-        Self(all)
-    }
-
-    fn rank(&self, value: u64) -> u64 {
-        self.0.binary_search(&value).expect("every value was collected") as u64
-    }
+fn is_not_found(answer: &Answer) -> bool {
+    matches!(answer, Answer::Refused(refused) if refused.reason == Refusal::NotFound)
 }
 
 /// The bytes that tell small ids apart.
-fn short(bytes: &[u8]) -> u64 {
+pub(super) fn short(bytes: &[u8]) -> u64 {
     let ends = [bytes.first(), bytes.last(), bytes.get(bytes.len().wrapping_sub(2))];
     ends.iter().fold(0, |sum, byte| sum << 8 | u64::from(byte.copied().unwrap_or(0)))
 }
@@ -372,6 +355,10 @@ pub(super) fn sound(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> 
 pub(super) fn definite(memory: &Memory, claim: &Claim) -> Option<Answer> {
     let found = read::definite(memory, GroupId(0), 9, claim).expect("a map never fails");
     found.map(|found| found.outcome.answer)
+}
+
+pub(super) fn read(memory: &Memory, key: &OperationKey) -> Option<Reading> {
+    read::by_key(memory, &caller("t", "reader"), key).expect("a map never fails")
 }
 
 impl Act {
