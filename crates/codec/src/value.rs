@@ -7,9 +7,9 @@ use hapax_machine::epoch::Binding;
 use hapax_machine::evidence::Source;
 use hapax_machine::ids::{
     Attempt, AuthorityEpoch, Birth, CapabilityId, ClaimId, ClientId, Consumer, ContentHash, CorrelationId,
-    DecisionId, DecisionKey, Digest, EpochScope, ExecutionId, GroupId, InboxKey, Incarnation, InternalKey,
-    LeaseEpoch, LeaseTime, MessageId, NamespaceName, OperationId, OperationKey, Resource, Revision, RuleVersion,
-    Slot, TenantId, TenantTag, Version, WallTime,
+    DecisionId, Digest, EpochScope, ExecutionId, GroupId, Incarnation, InternalKey, LeaseEpoch, LeaseTime, MessageId,
+    NamespaceName, OperationId, OperationKey, Resource, Revision, RuleVersion, Slot, TenantId, TenantTag, Version,
+    WallTime,
 };
 use hapax_machine::namespace::{Attempts, Authority, ConflictStyle, ExpiredKeys, Floors, OnLapse, Scope};
 use hapax_machine::operation::{Definite, State};
@@ -104,8 +104,6 @@ fields!(OperationKey: tenant, hash);
 fields!(OperationId: slot, hash, birth);
 fields!(ExecutionId: slot, random);
 fields!(CapabilityId: slot, random);
-fields!(InboxKey: tenant, hash);
-fields!(DecisionKey: tenant, hash);
 fields!(Binding: scope, value);
 fields!(Message: consumer, id);
 fields!(Floors: compact_before, forget_before);

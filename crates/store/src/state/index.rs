@@ -342,6 +342,8 @@ mod tests {
         assert_eq!(since(&place), Some(WallTime(0)));
         let resource = [resources(GROUP, tag, &name("n"), &Resource::new("r")), tail].concat();
         assert_eq!(target(&resource), Some(Target::Operation(operation, id.birth)));
+        // What they cost, as docs/adr/0006-encoding.md says: their values are empty.
+        assert_eq!((place.len(), resource.len()), (58, 57));
         let capability = CapabilityId { slot: Slot(2), random: [4; 16] };
         let mut key = capabilities(GROUP, &operation, id.birth);
         keys::put_capability(&mut key, &capability);
