@@ -152,6 +152,11 @@ impl Caller {
         self.with_token(other.token.clone())
     }
 
+    /// The node that is asked.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The public part of the token, where it has one.
     pub fn token_id(&self) -> Option<&str> {
         self.token.strip_prefix("hpx_")?.split('_').next()
