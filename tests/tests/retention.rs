@@ -69,7 +69,8 @@ impl Story {
         for (name, expired) in [("short", "new"), ("longer", "new"), ("reject", "reject_older")] {
             namespace(&nodes[0], None, name, &policy(expired)).await?;
         }
-        let durable = json!({ "retention": { "body_ms": BODY_MS, "identity_ms": BODY_MS, "expired_keys": "durable" } });
+        let durable =
+            json!({ "retention": { "body_ms": BODY_MS, "identity_ms": BODY_MS, "expired_keys": "durable" } });
         namespace(&nodes[1], None, "durable", &durable).await?;
         let made_at = from_now(-1_000);
         let claim = of("done").with("resource", "order-82").with("correlation_id", "COR-1");
@@ -126,8 +127,12 @@ impl Story {
             }
             let body = json!({ "lease_epoch": epoch, "reason": "nobody answers" });
             match name {
-                "escalated" => node.post(&format!("/v1/executions/{execution}/escalate"), &body).await?.in_state("unknown")?,
-                "quarantined_unknown" => node.repair(granted.text("operation_id"), "quarantine", "unknown").await?.in_state("unknown")?,
+                "escalated" => {
+                    node.post(&format!("/v1/executions/{execution}/escalate"), &body).await?.in_state("unknown")?
+                }
+                "quarantined_unknown" => {
+                    node.repair(granted.text("operation_id"), "quarantine", "unknown").await?.in_state("unknown")?
+                }
                 _ => granted.clone(),
             };
             self.operations.insert(name, granted);
@@ -141,7 +146,10 @@ impl Story {
         for (name, granted) in &self.operations {
             let id = granted.text("operation_id");
             told.insert(format!("{name} by id"), momentless(&node.operation(id).await?));
-            told.insert(format!("{name} on record"), momentless(&node.get(&format!("/v1/evidence?operation_id={id}")).await?));
+            told.insert(
+                format!("{name} on record"),
+                momentless(&node.get(&format!("/v1/evidence?operation_id={id}")).await?),
+            );
             let space = space_of(name);
             let look = json!({ "namespace": space, "key": *name });
             told.insert(format!("{name} by key"), momentless(&node.post("/v1/operations/lookup", &look).await?));
@@ -150,7 +158,9 @@ impl Story {
             let look = json!({ "namespace": "short", what: value });
             told.insert(format!("by {what}"), momentless(&node.post("/v1/operations/lookup", &look).await?));
         }
-        for state in ["requested", "executing", "unknown", "escalated", "not_applied", "completed", "failed", "quarantined"] {
+        for state in
+            ["requested", "executing", "unknown", "escalated", "not_applied", "completed", "failed", "quarantined"]
+        {
             for space in ["short", "longer", "reject", "durable"] {
                 let path = format!("/v1/operations?namespace={space}&state={state}");
                 told.insert(format!("{space} {state}"), momentless(&node.get(&path).await?.is(200, "")?));
@@ -232,7 +242,12 @@ fn stays_as_it_was(before: &BTreeMap<String, String>, now: &BTreeMap<String, Str
     for name in STAYS.into_iter().filter(|name| *name != "quarantined") {
         for what in ["by id", "on record", "by key"] {
             let what = format!("{name} {what}");
-            ensure!(before.get(&what) == now.get(&what), "{what}: {:?} is now {:?}", before.get(&what), now.get(&what));
+            ensure!(
+                before.get(&what) == now.get(&what),
+                "{what}: {:?} is now {:?}",
+                before.get(&what),
+                now.get(&what)
+            );
         }
     }
     Ok(())
@@ -259,9 +274,13 @@ async fn what_is_over_goes_in_its_time_on_every_node_and_what_can_still_happen_s
     kill_all(&mut cluster).await?;
     let longer = story.id("longer").to_owned();
     let but_for_longer = |told: &BTreeMap<String, String>| -> BTreeMap<String, String> {
-        told.iter().filter(|(_, text)| !text.contains(&longer)).map(|(what, text)| (what.clone(), text.clone())).collect()
+        told.iter()
+            .filter(|(_, text)| !text.contains(&longer))
+            .map(|(what, text)| (what.clone(), text.clone()))
+            .collect()
     };
-    same(&but_for_longer(&compacted), &but_for_longer(&story.told(&nodes).await?)).context("after all were killed")?;
+    same(&but_for_longer(&compacted), &but_for_longer(&story.told(&nodes).await?))
+        .context("after all were killed")?;
 
     passes(&mut cluster, &time, ALL_OVER_S, "forget_before", &story).await?;
     let forgotten = story.told(&nodes).await?;
@@ -350,7 +369,8 @@ async fn one_wrong_clock_forgets_nothing(cluster: &mut Cluster, time: &FakeTime,
 async fn passes(cluster: &mut Cluster, time: &FakeTime, seconds: i64, floor: &str, story: &Story) -> Result<()> {
     let nodes = cluster.callers();
     // What is over before results are, is over before everything is.
-    let last = if floor == "compact_before" { ended_at(&nodes[0], story.id("next")).await? } else { millis(&from_now(0)) };
+    let last =
+        if floor == "compact_before" { ended_at(&nodes[0], story.id("next")).await? } else { millis(&from_now(0)) };
     for node in 1..=3 {
         time.set(node, seconds)?;
     }
@@ -441,7 +461,8 @@ async fn all_of_it_is_gone(nodes: &[Caller], story: &Story, told: &BTreeMap<Stri
         let by_key = told.get(&format!("{name} by key")).context("told")?;
         ensure!(by_key == "200 {\"operations\":[]}", "{name}: {by_key}");
         let id = story.id(name);
-        let elsewhere: Vec<&String> = told.iter().filter(|(_, text)| text.contains(id)).map(|(what, _)| what).collect();
+        let elsewhere: Vec<&String> =
+            told.iter().filter(|(_, text)| text.contains(id)).map(|(what, _)| what).collect();
         ensure!(elsewhere.is_empty(), "{name} is still told: {elsewhere:?}");
     }
     for what in ["by resource", "by external_id"] {
@@ -472,12 +493,17 @@ async fn a_key_that_comes_again(cluster: &Cluster, nodes: &[Caller], story: &Sto
     refused.is(403, "capability.invalid")?;
     let again = nodes[1].claim(&bare(&story.claim).because_of("M-1")).await?.is(201, "claimed")?;
     ensure!(again.text("operation_id") != story.id("done") && again.body["attempt"] == 1, "{again:?}");
-    ensure!(again.text("effect_key") != story.operations["done"].text("effect_key"), "the effect key of another operation");
+    ensure!(
+        again.text("effect_key") != story.operations["done"].text("effect_key"),
+        "the effect key of another operation"
+    );
     for node in nodes {
         node.operation(story.id("done")).await?.is(404, "not-found")?;
         let read = node.operation(again.text("operation_id")).await?.is(200, "")?;
         ensure!(read.text("state") == "executing", "{read:?}");
-        node.report(story.operations["done"].text("execution_id"), again.epoch(), "failed").await?.is(404, "not-found")?;
+        node.report(story.operations["done"].text("execution_id"), again.epoch(), "failed")
+            .await?
+            .is(404, "not-found")?;
     }
     // `reject_older`: by the time that came with it, whatever else it says.
     let rejected = Claim { namespace: "reject", ..of("rejected") };
@@ -513,7 +539,10 @@ async fn what_stayed_goes_on(nodes: &[Caller], story: &Story) -> Result<()> {
     nodes[1].report(executing.text("execution_id"), executing.epoch(), "completed").await?.in_state("completed")?;
     nodes[2].claim(&of("unknown")).await?.is(409, "operation.outcome-unknown")?;
     let unknown = &story.operations["unknown"];
-    nodes[2].resolve(unknown.text("execution_id"), unknown.epoch(), "completed", json!({})).await?.in_state("completed")?;
+    nodes[2]
+        .resolve(unknown.text("execution_id"), unknown.epoch(), "completed", json!({}))
+        .await?
+        .in_state("completed")?;
     nodes[0].claim(&of("unknown")).await?.is(200, "replayed").context("its time begins now")?;
     let second = nodes[0].claim(&of("not_applied")).await?.is(201, "claimed")?;
     ensure!(second.body["attempt"] == 2 && second.text("operation_id") == story.id("not_applied"), "{second:?}");
@@ -579,7 +608,10 @@ async fn the_bytes_of_what_is_gone_come_back_on_every_node_while_claims_go_on() 
     let removed = "hapax_retention_removed_rows_total{family=\"body\"}";
     let bodies = (BATCHES * ITEMS * 9 / 10) as f64;
     while !all_at_least(&cluster, removed, bodies).await? {
-        nodes[claims % 3].claim(&Claim { namespace: "short", ..Claim::of(format!("on/{claims}")) }).await?.is(201, "claimed")?;
+        nodes[claims % 3]
+            .claim(&Claim { namespace: "short", ..Claim::of(format!("on/{claims}")) })
+            .await?
+            .is(201, "claimed")?;
         claims += 1;
         ensure!(begun.elapsed() < FOLLOWS_WITHIN, "the bytes of results do not come back");
     }

@@ -391,7 +391,7 @@ pub(crate) fn execution_record() -> impl Strategy<Value = ExecutionRecord> {
     (operation_key(), number(), of(execution())).prop_map(|(operation, birth, past)| ExecutionRecord {
         operation,
         birth: Birth(birth),
-        past,
+        past: past.map(Box::new),
     })
 }
 

@@ -157,9 +157,9 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
-    pub(crate) fn text(&mut self) -> Result<String, Error> {
+    pub(crate) fn text(&mut self) -> Result<&'a str, Error> {
         let bytes = self.sized()?;
-        std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| Error::Utf8)
+        std::str::from_utf8(bytes).map_err(|_| Error::Utf8)
     }
 
     /// A count of elements of which each takes at least one byte.
@@ -261,7 +261,7 @@ impl Wire for String {
         put_sized(out, self.as_bytes());
     }
     fn get(from: &mut Reader<'_>) -> Result<Self, Error> {
-        from.text()
+        from.text().map(str::to_owned)
     }
 }
 

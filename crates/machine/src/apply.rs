@@ -1,6 +1,7 @@
 //! The entry point: one log entry in, changes and outcomes out.
 //! Dispatches on the entry's rule version, so that a replayed old entry means what it meant when it was proposed.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::admin;
@@ -120,13 +121,13 @@ pub(crate) struct Found {
     pub(crate) policy: NamespaceRecord,
     pub(crate) operation: OperationRecord,
     /// The addressed execution where a later one has taken its place.
-    pub(crate) past: Option<Execution>,
+    pub(crate) past: Option<Box<Execution>>,
 }
 
 impl Found {
     /// The addressed execution.
     pub(crate) fn execution(&self) -> &Execution {
-        self.past.as_ref().unwrap_or_else(|| self.newest())
+        self.past.as_deref().unwrap_or_else(|| self.newest())
     }
 
     /// The operation's newest execution.
@@ -250,7 +251,7 @@ impl<'v, V: View> Step<'v, V> {
         if was != Some(now) {
             self.announce(operation);
         }
-        self.rows.push(Change::Operation { record: operation.clone(), was: was.map(|was| was.place) });
+        self.rows.push(Change::Operation { record: Box::new(operation.clone()), was: was.map(|was| was.place) });
         Ok(())
     }
 

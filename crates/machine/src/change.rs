@@ -1,5 +1,6 @@
 //! What a command did to the state: rows to write, in order. Nothing is ever deleted by a rule.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::capability::{CapabilityRecord, DecisionRecord, UseRecord};
@@ -33,8 +34,6 @@ pub struct Head {
 }
 
 /// One row to write.
-// Most changes are operations: a box for each would cost more than the room that the others leave.
-#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// A namespace's policy.
@@ -49,8 +48,8 @@ pub enum Change {
     Epoch(EpochRecord),
     /// An operation; a terminal one leaves the rows of live ones.
     Operation {
-        /// What it is now.
-        record: OperationRecord,
+        /// What it is now; in a box, since rows are moved from list to list and most of them are small.
+        record: Box<OperationRecord>,
         /// Where it stood in the lists before; `None` where it was not there.
         was: Option<Place>,
     },

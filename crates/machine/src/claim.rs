@@ -38,6 +38,8 @@
 //! Invariants: a refusal writes nothing but the settling and its record; every granted claim id stays known as long as its
 //! operation; authority is consumed before any effect, and a consumed use ends in exactly one election.
 
+use alloc::boxed::Box;
+
 use crate::apply::{Step, not_about_an_operation, refused, standing};
 use crate::capability::{self, CapabilityRecord};
 use crate::change::Change;
@@ -357,6 +359,7 @@ fn put_execution<V: View>(
     birth: Birth,
     past: Option<Execution>,
 ) {
+    let past = past.map(Box::new);
     step.rows.push(Change::Execution(operation.tenant, id, ExecutionRecord { operation, birth, past }));
 }
 

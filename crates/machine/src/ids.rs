@@ -2,6 +2,7 @@
 //! Every id carries its slot, so that it routes itself to the group that owns the operation.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::fmt;
 
 use sha2::{Digest as _, Sha256};
@@ -12,12 +13,13 @@ pub const SLOTS: u16 = 4096;
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
+        // Shared, since a record's names are copied far more often than they are made.
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Wraps a value whose length and characters the caller has checked.
-            pub fn new(value: impl Into<String>) -> Self {
+            pub fn new(value: impl Into<Arc<str>>) -> Self {
                 Self(value.into())
             }
 
@@ -35,10 +37,6 @@ macro_rules! text_id {
     };
 }
 
-text_id! {
-    /// Who owns the namespaces a caller may see; always from the credential, never from a body.
-    TenantId
-}
 text_id! {
     /// A stable client of a tenant; a credential names it, and it outlives every token.
     ClientId
@@ -184,6 +182,40 @@ hash32! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimId(pub [u8; 16]);
 
+/// Who owns the namespaces a caller may see; always from the credential, never from a body.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId {
+    text: Arc<str>,
+    /// Of the text alone; kept, since every key of every row begins with it.
+    tag: TenantTag,
+}
+
+impl TenantId {
+    /// Wraps a value whose length and characters the caller has checked.
+    pub fn new(value: impl Into<Arc<str>>) -> Self {
+        let text = value.into();
+        let tag = TenantTag::of_text(&text);
+        Self { text, tag }
+    }
+
+    /// The text as it was given.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Debug for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TenantId").field(&self.text).finish()
+    }
+}
+
+impl fmt::Display for TenantId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// The first bytes of a tenant's hash: the prefix of every row of that tenant.
 ///
 /// A look-up always uses the caller's own tag, so another tenant's row is never even addressed.
@@ -193,7 +225,11 @@ pub struct TenantTag(pub [u8; 8]);
 impl TenantTag {
     /// The tag of `tenant`.
     pub fn of(tenant: &TenantId) -> Self {
-        let hash = Sha256::digest(tenant.as_str().as_bytes());
+        tenant.tag
+    }
+
+    fn of_text(tenant: &str) -> Self {
+        let hash = Sha256::digest(tenant.as_bytes());
         let mut tag = [0; 8];
         tag.copy_from_slice(&hash[..8]);
         Self(tag)
@@ -447,8 +483,18 @@ fn feed(hash: &mut Sha256, part: &str) {
     hash.update(part.as_bytes());
 }
 
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
 fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    // Written in pieces: formatting every byte by itself costs more than making the id did.
+    bytes.chunks(16).try_for_each(|piece| {
+        let mut digits = [0; 32];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(piece) {
+            pair.copy_from_slice(&[HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+        }
+        let digits = core::str::from_utf8(&digits[..2 * piece.len()]).map_err(|_| fmt::Error)?;
+        f.write_str(digits)
+    })
 }
 
 fn parse_slot(text: &str) -> Option<Slot> {

@@ -23,6 +23,7 @@
 //! Invariants: a terminal state is never left; `attempt` grows by one and only out of `not_applied`; an execution's
 //! lease epoch only grows; `sole_holder` is never set again once it was cleared.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -379,7 +380,7 @@ pub struct ExecutionRecord {
     /// The life of that row.
     pub birth: Birth,
     /// The execution itself once a later attempt took its place in the operation's row.
-    pub past: Option<Execution>,
+    pub past: Option<Box<Execution>>,
 }
 
 /// A claim that was granted before the one in the operation's row.

@@ -667,7 +667,7 @@ fn outcome(canon: &mut Canon, record: &OutcomeRecord) {
 
 fn execution_row(canon: &mut Canon, record: &ExecutionRecord) {
     canon.row(&record.operation, record.birth);
-    canon.optional(record.past.as_ref(), execution);
+    canon.optional(record.past.as_deref(), execution);
 }
 
 fn grant(canon: &mut Canon, record: &GrantRecord) {

@@ -1,5 +1,6 @@
 //! How the rules see the state: a read-only view, and an overlay that lets later commands see earlier ones.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -73,7 +74,7 @@ pub struct Overlay<'v, V> {
     tenants: BTreeMap<TenantId, TenantRecord>,
     tokens: BTreeMap<String, TokenRecord>,
     epochs: BTreeMap<(TenantId, EpochScope), EpochRecord>,
-    operations: BTreeMap<OperationKey, (OperationRecord, Option<Place>)>,
+    operations: BTreeMap<OperationKey, (Box<OperationRecord>, Option<Place>)>,
     executions: BTreeMap<(TenantTag, ExecutionId), ExecutionRecord>,
     grants: BTreeMap<(OperationKey, Birth, ClaimId), GrantRecord>,
     bodies: BTreeMap<(OperationKey, Birth), Body>,
@@ -240,7 +241,7 @@ impl<V: View> View for Overlay<'_, V> {
 
     fn operation(&self, key: &OperationKey) -> Result<Option<OperationRecord>, V::Error> {
         match self.operations.get(key) {
-            Some((record, _)) => Ok(Some(record.clone())),
+            Some((record, _)) => Ok(Some((**record).clone())),
             None => self.base.operation(key),
         }
     }

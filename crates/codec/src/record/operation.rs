@@ -222,7 +222,7 @@ impl Wire for ExecutionRecord {
         let [past] = from.flags("execution row")?;
         let operation = Wire::get(from)?;
         let birth: Birth = Wire::get(from)?;
-        let past = if past { Some(get_execution(from, birth.0, 0)?) } else { None };
+        let past = if past { Some(Box::new(get_execution(from, birth.0, 0)?)) } else { None };
         Ok(Self { operation, birth, past })
     }
 }

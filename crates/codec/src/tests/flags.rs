@@ -102,7 +102,7 @@ fn flags_of_executions_are_pinned() {
     plain.sole_holder = false;
     // The row's own flag, tenant, hash and birth.
     let before = [&[1][..], &[0; 8 + 20 + 1]].concat();
-    let bytes_of = |execution: &Execution| row(Some(execution.clone()));
+    let bytes_of = |execution: &Execution| row(Some(Box::new(execution.clone())));
     let things: [Set<Execution>; 6] = [
         ("renewed", |execution| execution.renewed = true),
         ("sole holder", |execution| execution.sole_holder = true),

@@ -289,7 +289,7 @@ pub(super) fn execution_row() -> ExecutionRecord {
 }
 
 pub(super) fn past_execution_row() -> ExecutionRecord {
-    ExecutionRecord { past: operation().execution, ..execution_row() }
+    ExecutionRecord { past: operation().execution.map(Box::new), ..execution_row() }
 }
 
 pub(super) fn grant_row() -> GrantRecord {

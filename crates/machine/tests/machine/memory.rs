@@ -62,7 +62,7 @@ impl Memory {
             Change::Tenant(row) => drop(self.tenants.insert(row.id.clone(), row)),
             Change::Token(row) => drop(self.tokens.insert(row.id.clone(), row)),
             Change::Epoch(row) => drop(self.epochs.insert((row.tenant.clone(), row.scope.clone()), row)),
-            Change::Operation { record, was: _ } => drop(self.operations.insert(record.key(), record)),
+            Change::Operation { record, was: _ } => drop(self.operations.insert(record.key(), *record)),
             Change::Execution(tenant, id, row) => drop(self.executions.insert((tenant, id), row)),
             Change::Grant(key, birth, claim, row) => drop(self.grants.insert((key, birth, claim), row)),
             Change::Body(key, birth, row) => drop(self.bodies.insert((key, birth), row)),
@@ -100,7 +100,7 @@ impl Memory {
                     Some(below) => was.is_none_or(|was| was == below.place()),
                     None => was.is_none(),
                 };
-                (!fits).then(|| record.clone())
+                (!fits).then(|| (**record).clone())
             }
             _ => None,
         };

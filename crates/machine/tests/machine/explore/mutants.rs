@@ -309,5 +309,5 @@ fn anybody_tells(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Ch
 /// A row that a broken rule writes, with what lists need to know.
 fn rewritten(memory: &Memory, record: OperationRecord) -> Change {
     let was = memory.operations.get(&record.key()).map(OperationRecord::place);
-    Change::Operation { record, was }
+    Change::Operation { record: Box::new(record), was }
 }

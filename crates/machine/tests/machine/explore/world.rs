@@ -489,7 +489,7 @@ pub(super) fn row() -> OperationKey {
 /// Whether `changes` write an operation; gives it for changing.
 pub(super) fn written(changes: &mut Changes) -> Option<&mut OperationRecord> {
     changes.rows.iter_mut().find_map(|row| match row {
-        Change::Operation { record, .. } => Some(record),
+        Change::Operation { record, .. } => Some(&mut **record),
         _ => None,
     })
 }

@@ -110,7 +110,7 @@ impl Order {
         let (memory, ghost) = (&world.memory, &world.ghost);
         let mut all = vec![0, memory.head.grants.0, world.register()];
         let newest = memory.operations.values().filter_map(|record| record.execution.as_ref());
-        let past = memory.executions.values().filter_map(|row| row.past.as_ref());
+        let past = memory.executions.values().filter_map(|row| row.past.as_deref());
         for execution in newest.chain(past) {
             all.push(execution.lease_epoch.0);
             all.extend(execution.report.map(|report| report.lease_epoch.0));

@@ -248,7 +248,7 @@ pub(super) fn extended_in_vain(memory: &Memory, entry: &EntryHead, envelope: &En
         if let Some(found) = found {
             let (was, mut record) = (Some(found.place()), found.clone());
             record.newest_mut().deadline.0 += 1;
-            changes.rows.push(Change::Operation { record, was });
+            changes.rows.push(Change::Operation { record: Box::new(record), was });
         }
     })
 }
