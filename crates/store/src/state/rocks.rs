@@ -30,6 +30,8 @@ const FORMAT: [u8; 4] = 1u32.to_be_bytes();
 const FILTER_BITS: f64 = 10.0;
 /// Files above this level are short-lived: their filters are quick to build; below, they are small.
 const RIBBON_FROM_LEVEL: i32 = 2;
+/// Of what was just flushed, and of all levels below it.
+const COMPRESSION: [DBCompressionType; 2] = [DBCompressionType::None, DBCompressionType::Lz4];
 const BLOCK_BYTES: usize = 8 << 10;
 /// A scan reads ahead this far.
 const READAHEAD_BYTES: usize = 1 << 20;
@@ -203,6 +205,9 @@ impl Tuning {
     fn database(&self) -> Options {
         let mut options = Options::default();
         options.set_atomic_flush(true);
+        // There is one writer: nothing is to be gained from handing over between several, and its inserts are cheaper.
+        options.set_allow_concurrent_memtable_write(false);
+        options.set_enable_write_thread_adaptive_yield(false);
         options.set_paranoid_checks(true);
         options.set_db_write_buffer_size(self.options.write_buffer_bytes);
         options.set_max_background_jobs(self.options.background_jobs);
@@ -245,6 +250,8 @@ impl Tuning {
         }
         options.set_level_compaction_dynamic_level_bytes(true);
         options.set_compression_type(DBCompressionType::Lz4);
+        // What was just flushed is soon read and written again.
+        options.set_compression_per_level(&COMPRESSION);
         // Hashes do not compress; texts do. What lies at the bottom is written once and read for years.
         if matches!(family, Family::Terminal | Family::Body | Family::Evidence | Family::Authority | Family::Events) {
             options.set_bottommost_compression_type(DBCompressionType::Zstd);
