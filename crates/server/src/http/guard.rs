@@ -1,20 +1,25 @@
 //! What is refused before a route runs, and how a body is read: bounded in size, time and number.
 
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::{BoxFuture, ready};
 use hapax_api::Code;
 use http::header::{CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Version};
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tokio::sync::Semaphore;
+use tower::{Layer, Service};
 
+use super::series::Measured;
 use crate::problem::Refusal;
 
 /// The global limit on requests at work, shared by all connections: consensus keeps the rest of the machine.
@@ -27,15 +32,54 @@ impl Gate {
     }
 }
 
-/// Refuses what no route should see; passes the rest while there is room.
-pub(crate) async fn refuse_early(State(gate): State<Gate>, request: Request, next: Next) -> Response {
-    if let Err(refusal) = well_formed(&request) {
-        return refusal.into_response();
+/// Refuses what no route should see, passes the rest while there is room, and measures it.
+#[derive(Debug, Clone)]
+pub(crate) struct Guard(pub(crate) Gate);
+
+impl<S> Layer<S> for Guard {
+    type Service = Guarded<S>;
+
+    fn layer(&self, inner: S) -> Guarded<S> {
+        Guarded { gate: self.0.clone(), inner }
     }
-    let Ok(_permit) = gate.0.try_acquire() else {
-        return Refusal::new(Code::StoreOverloaded).into_response();
-    };
-    next.run(request).await
+}
+
+/// See [`Guard`]. A service of its own, since axum's functions between routes cost five allocations and as many copies of a request.
+#[derive(Debug, Clone)]
+pub(crate) struct Guarded<S> {
+    gate: Gate,
+    inner: S,
+}
+
+impl<S> Service<Request> for Guarded<S>
+where
+    S: Service<Request, Response = Response, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        if let Err(refusal) = well_formed(&request) {
+            return ready(Ok(refusal.into_response())).boxed();
+        }
+        let Ok(permit) = Arc::clone(&self.gate.0).try_acquire_owned() else {
+            return ready(Ok(Refusal::new(Code::StoreOverloaded).into_response())).boxed();
+        };
+        let measured = Measured::begin(&request);
+        let response = self.inner.call(request);
+        Box::pin(async move {
+            let response = response.await?;
+            drop(permit);
+            measured.end(response.status());
+            Ok(response)
+        })
+    }
 }
 
 fn well_formed(request: &Request) -> Result<(), Refusal> {

@@ -3,6 +3,7 @@
 
 mod connections;
 mod guard;
+mod series;
 
 pub(crate) use connections::{Connections, Timeouts, bind};
-pub(crate) use guard::{Gate, read_body, refuse_early};
+pub(crate) use guard::{Gate, Guard, read_body};

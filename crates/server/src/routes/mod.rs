@@ -15,11 +15,8 @@ mod versions;
 mod watch;
 
 use std::str::FromStr;
-use std::time::Instant;
 
 use axum::body::Body;
-use axum::extract::{MatchedPath, Request};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, http::StatusCode};
@@ -33,7 +30,7 @@ use serde::Serialize;
 
 use crate::auth::Caller;
 use crate::calls::{self, Reply};
-use crate::http::{Gate, read_body, refuse_early};
+use crate::http::{Gate, Guard, read_body};
 use crate::problem::Refusal;
 use crate::state::App;
 
@@ -47,8 +44,7 @@ pub(crate) fn router(app: App, gate: Gate) -> Router {
         .route(endpoints::ERROR_PAGE, get(health::error_page))
         .method_not_allowed_fallback(|| async { Refusal::new(Code::MethodNotAllowed) })
         .fallback(|| async { Refusal::new(Code::NotFound) })
-        .layer(middleware::from_fn(measured))
-        .layer(middleware::from_fn_with_state(gate, refuse_early));
+        .layer(Guard(gate));
     // Probes stay outside the gate: a busy node is alive, and is not to be restarted for being busy.
     Router::new()
         .route(endpoints::LIVEZ, get(health::live))
@@ -96,18 +92,6 @@ fn administration() -> Router<App> {
         .route(endpoints::TENANT, get(tenants::get).put(tenants::put))
         .route(endpoints::TOKENS, get(tokens::list).post(tokens::create))
         .route(endpoints::REVOKE_TOKEN, post(tokens::revoke))
-}
-
-/// Counts and times each request by its route and its status; never by anything a caller chose.
-async fn measured(request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().cloned();
-    let begun = Instant::now();
-    let response = next.run(request).await;
-    let route = route.as_ref().map_or("unmatched", MatchedPath::as_str).to_owned();
-    let code = response.status().as_str().to_owned();
-    metrics::histogram!("hapax_http_request_duration_seconds", "route" => route, "code" => code)
-        .record(begun.elapsed().as_secs_f64());
-    response
 }
 
 /// A single call, made as it would be in a batch.
