@@ -296,7 +296,7 @@ impl fmt::Display for OperationId {
 pub struct ExecutionId {
     /// Routes the id to its group.
     pub slot: Slot,
-    /// 128 bits drawn by the proposer and carried in the command.
+    /// Drawn by the proposer and carried in the command: no two calls draw the same.
     pub random: [u8; 16],
 }
 

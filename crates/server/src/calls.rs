@@ -202,7 +202,7 @@ async fn claim(app: &App, caller: &Caller, request: Claim) -> Result<Reply, Refu
     let policy = paced_namespace(app, caller, &request.namespace)?;
     let wait = Duration::from_millis(request.wait_ms);
     let begun = Instant::now();
-    let command = convert::claim(caller.machine().clone(), &policy, request, Drawn::new());
+    let command = convert::claim(caller.machine().clone(), &policy, request, Drawn::for_claim());
     if let Some(rate) = policy.quota.key_claims_per_second {
         // A hot key is one client's to cool down; others go at their own pace.
         app.pace.take(("key", &command.caller.client, command.internal_key.0), rate)?;

@@ -16,6 +16,7 @@ use hapax_machine::epoch::Binding;
 use hapax_machine::ids::{self, internal_key, slot};
 use hapax_machine::namespace::{NamespaceRecord, Scope};
 use hapax_machine::operation::Definite;
+use uuid::Uuid;
 
 use super::core_state;
 
@@ -32,6 +33,12 @@ pub(crate) struct Drawn {
 impl Drawn {
     pub(crate) fn new() -> Self {
         Self { claim_id: rand::random(), made: rand::random() }
+    }
+
+    /// For a claim. Executions are drawn in the order of time (UUID version 7: 74 random bits), so that the rows of those that
+    /// begin together lie together, in memory and on disk. Nothing else is read from that order, and no rule asks for it.
+    pub(crate) fn for_claim() -> Self {
+        Self { claim_id: rand::random(), made: Uuid::now_v7().into_bytes() }
     }
 }
 
