@@ -442,7 +442,7 @@ pub(crate) fn namespace() -> BoxedStrategy<NamespaceRecord> {
     let names = (text(), text(), vec(text(), 0..3), any::<u32>());
     let expired = prop::sample::select(vec![ExpiredKeys::New, ExpiredKeys::RejectOlder, ExpiredKeys::Durable]);
     let bounds = (number(), number(), expired, any::<u32>(), number());
-    let quota = (of(number()), of(any::<u32>()), of(any::<u32>()));
+    let quota = (of(number()), of(any::<u32>()), of(any::<u32>()), of(number()));
     (names, any::<(bool, bool, bool, bool)>(), style(), bounds, quota)
         .prop_map(|(names, policy, style, bounds, quota)| NamespaceRecord {
             tenant: TenantId::new(names.0),
@@ -457,6 +457,7 @@ pub(crate) fn namespace() -> BoxedStrategy<NamespaceRecord> {
             retention: Retention { body_ms: bounds.0, identity_ms: bounds.1, expired_keys: bounds.2 },
             reconcile_per_minute: bounds.3,
             quota: Quota { open_operations: quota.0, requests_per_second: quota.1, key_claims_per_second: quota.2 },
+            takeover_since: quota.3.map(LeaseTime),
             version: Version(bounds.4),
         })
         .boxed()

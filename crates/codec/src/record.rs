@@ -8,7 +8,7 @@
 //! | body | the bytes themselves |
 //! | evidence | flags, source, client, execution?, claim id?, lease epoch?, outcome?, external id?, reason?, proof?, by?, met, at, revision, link |
 //! | capability, decision, use, inbox, refusal | see [`authority`] |
-//! | namespace | tenant, name, scope, on_lapse, attempts, conflict style, transport fields, partitions, authority, retention, reconcile pace, quota, version |
+//! | namespace | tenant, name, scope, on_lapse, attempts, conflict style, transport fields, partitions, authority, retention, reconcile pace, quota, takeover since?, version |
 //! | status | floors, open, unknown, pace |
 //! | tenant | id, system, disabled, rate?, version |
 //! | token | flags, id, secret hash, tenant, client, namespaces, roles, expiry?, created, revoked? |
@@ -171,6 +171,7 @@ impl Wire for NamespaceRecord {
             retention,
             reconcile_per_minute,
             quota,
+            takeover_since,
             version,
         } = self;
         tenant.put(out);
@@ -185,6 +186,7 @@ impl Wire for NamespaceRecord {
         retention.put(out);
         reconcile_per_minute.put(out);
         quota.put(out);
+        takeover_since.put(out);
         version.put(out);
     }
 
@@ -202,6 +204,7 @@ impl Wire for NamespaceRecord {
             retention: Wire::get(from)?,
             reconcile_per_minute: Wire::get(from)?,
             quota: Wire::get(from)?,
+            takeover_since: Wire::get(from)?,
             version: Wire::get(from)?,
         })
     }

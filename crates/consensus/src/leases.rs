@@ -10,16 +10,16 @@ use hapax_machine::epoch::{Binding, EpochRecord};
 use hapax_machine::ids::{
     AuthorityEpoch, EpochScope, ExecutionId, LeaseEpoch, LeaseTime, NamespaceName, OperationKey, TenantId,
 };
-use hapax_machine::namespace::{Authority, NamespaceRecord, OnLapse};
-use hapax_machine::operation::{OperationRecord, State};
+use hapax_machine::namespace::NamespaceRecord;
+use hapax_machine::operation::{OperationRecord, State, passes_on};
 
 use crate::state_source::StateSource;
 
 /// The leases of all executing operations.
 ///
 /// Invariants: every executing operation is in `live`. It is in `by_deadline`, under the same deadline, exactly if its lapse
-/// is for the sweep: where it waits for a claimant to take it over, a lapse changes nothing. It is in the register of each of its bindings. A register with
-/// bindings below its value is in `bumped`.
+/// is for the sweep: where it waits for a claimant to take it over, a lapse changes nothing. It is in the register of each of
+/// its bindings. A register with bindings below its value is in `bumped`.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
     live: HashMap<OperationKey, Lease>,
@@ -37,8 +37,8 @@ struct Lease {
     epoch: LeaseEpoch,
     deadline: LeaseTime,
     namespace: Number,
-    /// Whether it consumed a capability: that does not pass to another holder.
-    authorised: bool,
+    /// Whether it consumed a capability.
+    consumed: bool,
     /// Most executions are bound to nothing.
     bound: Option<Box<Bound>>,
 }
@@ -59,17 +59,12 @@ struct Register {
 /// Stands for a namespace, so that no lease holds its name.
 type Number = usize;
 
-/// The namespaces that ever had an executing operation, and whether an inline claimant may take over there. They are never
+/// The namespaces that ever had an executing operation, and since when an inline claimant may take over there. They are never
 /// removed.
 #[derive(Debug, Default)]
 struct Namespaces {
     numbers: BTreeMap<TenantId, BTreeMap<NamespaceName, Number>>,
-    takeover: Vec<bool>,
-}
-
-/// What a policy has to say to [`hapax_machine::operation::may_be_taken_over`]; the rest is the execution's.
-fn takeover(policy: &NamespaceRecord) -> bool {
-    policy.on_lapse == OnLapse::Takeover && policy.authority == Authority::Inline
+    takeover_since: Vec<Option<LeaseTime>>,
 }
 
 impl Namespaces {
@@ -81,9 +76,10 @@ impl Namespaces {
         if let Some(number) = self.number(&record.tenant, &record.namespace) {
             return number;
         }
-        let number = self.takeover.len();
+        let number = self.takeover_since.len();
         // An operation without a policy is shown to nobody; unknown is the state that nothing follows from.
-        self.takeover.push(source.policy(&record.tenant, &record.namespace).is_some_and(|policy| takeover(&policy)));
+        let policy = source.policy(&record.tenant, &record.namespace);
+        self.takeover_since.push(policy.and_then(|policy| policy.takeover_since));
         self.numbers.entry(record.tenant.clone()).or_default().insert(record.namespace.clone(), number);
         number
     }
@@ -100,8 +96,8 @@ impl Leases {
         let taken_over = |former: &Lease| former.execution == execution.id && former.epoch != execution.lease_epoch;
         self.takeovers += u64::from(former.as_ref().is_some_and(taken_over));
         let namespace = self.namespaces.number_or_insert(record, source);
-        let authorised = execution.capability.is_some();
-        if authorised || !self.namespaces.takeover[namespace] {
+        let consumed = execution.capability.is_some();
+        if !passes_on(consumed, execution.deadline, self.namespaces.takeover_since[namespace]) {
             self.by_deadline.insert((execution.deadline, key), execution.lease_epoch);
         }
         let bound = (!execution.authority.is_empty())
@@ -110,7 +106,7 @@ impl Leases {
             self.bind(key, bound, source);
         }
         let (epoch, deadline) = (execution.lease_epoch, execution.deadline);
-        self.live.insert(key, Lease { execution: execution.id, epoch, deadline, namespace, authorised, bound });
+        self.live.insert(key, Lease { execution: execution.id, epoch, deadline, namespace, consumed, bound });
     }
 
     fn remove(&mut self, key: &OperationKey) -> Option<Lease> {
@@ -153,12 +149,12 @@ impl Leases {
     /// Takes a namespace's policy as it is now.
     pub(crate) fn observe_policy(&mut self, record: &NamespaceRecord) {
         let Some(namespace) = self.namespaces.number(&record.tenant, &record.name) else { return };
-        let takeover = takeover(record);
-        if std::mem::replace(&mut self.namespaces.takeover[namespace], takeover) == takeover {
+        let since = record.takeover_since;
+        if std::mem::replace(&mut self.namespaces.takeover_since[namespace], since) == since {
             return;
         }
-        for (key, lease) in self.live.iter().filter(|(_, lease)| lease.namespace == namespace && !lease.authorised) {
-            match takeover {
+        for (key, lease) in self.live.iter().filter(|(_, lease)| lease.namespace == namespace) {
+            match passes_on(lease.consumed, lease.deadline, since) {
                 true => self.by_deadline.remove(&(lease.deadline, *key)),
                 false => self.by_deadline.insert((lease.deadline, *key), lease.epoch),
             };
@@ -236,6 +232,8 @@ mod tests {
 
     const CAPABILITY: CapabilityId = CapabilityId { slot: Slot(0), random: [5; 16] };
 
+    const SINCE: LeaseTime = LeaseTime(1_000);
+
     fn lapse(n: u64, epoch: u64, deadline: u64) -> Lapse {
         Lapse { operation: key(n), lease_epoch: LeaseEpoch(epoch), deadline: LeaseTime(deadline) }
     }
@@ -290,27 +288,26 @@ mod tests {
 
     #[test]
     fn what_waits_for_a_takeover_is_not_for_the_sweep_and_all_else_is() {
-        for (on_lapse, authority, capability) in [
-            (OnLapse::Takeover, Authority::Inline, None),
-            (OnLapse::Takeover, Authority::Inline, Some(CAPABILITY)),
-            (OnLapse::Takeover, Authority::Capability, None),
-            (OnLapse::Takeover, Authority::Capability, Some(CAPABILITY)),
-            (OnLapse::Unknown, Authority::Inline, None),
-            (OnLapse::Unknown, Authority::Capability, Some(CAPABILITY)),
-        ] {
-            let policy = NamespaceRecord { on_lapse, authority, ..policy() };
-            let mut record = executing(1, 10, 1_000);
+        let ends = [SINCE.0 - 1, SINCE.0, SINCE.0 + 1];
+        let cases = ends.into_iter().flat_map(|deadline| {
+            [None, Some(SINCE)]
+                .into_iter()
+                .flat_map(move |since| [None, Some(CAPABILITY)].map(move |capability| (deadline, since, capability)))
+        });
+        for (deadline, takeover_since, capability) in cases {
+            let policy = NamespaceRecord { takeover_since, ..policy() };
+            let mut record = executing(1, 10, deadline);
             record.execution.as_mut().unwrap().capability = capability;
             let waits = may_be_taken_over(record.execution.as_ref().unwrap(), &policy);
             let (mut leases, source) = (Leases::default(), source());
             source.set_policy(policy.clone());
             leases.observe(&record, &*source);
-            assert_eq!(leases.lapsed(LeaseTime(9_000), 9).is_empty(), waits, "{policy:?}");
+            assert_eq!(leases.lapsed(LeaseTime(9_000), 9).is_empty(), waits, "{deadline} under {policy:?}");
             assert_eq!(leases.len(), 1, "but time must go on for it");
             let (mut leases, source) = (Leases::default(), self::source());
             leases.observe(&record, &*source);
             leases.observe_policy(&policy);
-            assert_eq!(leases.lapsed(LeaseTime(9_000), 9).is_empty(), waits, "changed to {policy:?}");
+            assert_eq!(leases.lapsed(LeaseTime(9_000), 9).is_empty(), waits, "{deadline}, changed to {policy:?}");
         }
     }
 
@@ -318,16 +315,20 @@ mod tests {
     fn a_changed_policy_sorts_its_leases_anew() {
         let (mut leases, source) = (Leases::default(), source());
         leases.observe_policy(&policy());
-        leases.observe(&executing(1, 10, 1_000), &*source);
+        leases.observe(&executing(1, 10, 1_100), &*source);
+        leases.observe(&executing(4, 13, 1_000), &*source);
         let elsewhere = OperationRecord { namespace: NamespaceName::new("other"), ..executing(2, 11, 1_000) };
         leases.observe(&elsewhere, &*source);
-        let takeover = NamespaceRecord { on_lapse: OnLapse::Takeover, ..policy() };
-        leases.observe_policy(&takeover);
-        assert_eq!(leases.lapsed(LeaseTime(9_000), 9), [lapse(2, 11, 1_000)], "another namespace stays");
+        let over = lapse(4, 13, 1_000);
+        leases.observe_policy(&NamespaceRecord { takeover_since: Some(SINCE), ..policy() });
+        let mut lapsed = leases.lapsed(LeaseTime(9_000), 9);
+        lapsed.sort_unstable_by_key(|lapse| lapse.lease_epoch);
+        assert_eq!(lapsed, [lapse(2, 11, 1_000), over], "another namespace stays, and what was over before");
+        leases.observe(&finished(4, Definite::Failed), &*source);
         leases.observe(&executing(3, 12, 1_500), &*source);
-        assert_eq!(leases.lapsed(LeaseTime(9_000), 9), [lapse(2, 11, 1_000)], "what comes later as well");
+        assert_eq!(leases.lapsed(LeaseTime(9_000), 9), [lapse(2, 11, 1_000)], "what comes later waits as well");
         leases.observe_policy(&policy());
-        let all = [lapse(1, 10, 1_000), lapse(2, 11, 1_000), lapse(3, 12, 1_500)];
+        let all = [lapse(1, 10, 1_100), lapse(2, 11, 1_000), lapse(3, 12, 1_500)];
         let mut lapsed = leases.lapsed(LeaseTime(9_000), 9);
         lapsed.sort_unstable_by_key(|lapse| lapse.lease_epoch);
         assert_eq!(lapsed, all);

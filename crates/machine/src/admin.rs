@@ -8,8 +8,9 @@
 //! | 4 | else | written, with the next version |
 //!
 //! A namespace needs its tenant. A token's id is used once; revoking again changes nothing. Fixed at a namespace's creation:
-//! scope, partitions, transport-only fields: they decide which operation a key names. A tenant's `system` is set by the
-//! bootstrap only. Invariant: nothing is removed. (DESIGN §1; REQUIREMENTS 94, 98)
+//! scope, partitions, transport-only fields: they decide which operation a key names. All else counts from the entry that
+//! writes it, and takes back nothing that a reader was told: see [`crate::namespace`] for lapses, [`crate::retention`] for what
+//! is gone. A tenant's `system` is set by the bootstrap only. Invariant: nothing is removed. (DESIGN §1; REQUIREMENTS 94, 98)
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,7 +18,7 @@ use alloc::vec::Vec;
 use crate::apply::{Step, not_about_an_operation};
 use crate::change::Change;
 use crate::command::{Bootstrap, Caller, CreateToken, Expected, PutNamespace, PutTenant, RevokeToken};
-use crate::ids::{TenantId, Version};
+use crate::ids::{LeaseTime, TenantId, Version};
 use crate::namespace::NamespaceRecord;
 use crate::outcome::{Answer, Refusal};
 use crate::tenant::{TenantRecord, TokenRecord};
@@ -29,7 +30,7 @@ pub fn may_administer<V: View>(view: &V, caller: &Caller, tenant: &TenantId) -> 
 }
 
 pub(crate) fn put_namespace<V: View>(step: &mut Step<'_, V>, command: &PutNamespace) -> Result<Answer, V::Error> {
-    let mut record = command.record.clone();
+    let record = command.record.clone();
     if !may_administer(&step.view, &command.caller, &record.tenant)? || !command.caller.may_use(&record.name) {
         return Ok(not_about_an_operation(Refusal::NotYours));
     }
@@ -40,10 +41,10 @@ pub(crate) fn put_namespace<V: View>(step: &mut Step<'_, V>, command: &PutNamesp
     let Some(version) = next(command.expected, stands.as_ref().map(|stands| stands.version)) else {
         return Ok(not_about_an_operation(Refusal::VersionMismatch));
     };
-    if stands.is_some_and(|stands| changes_what_is_fixed(&stands, &record)) {
+    if stands.as_ref().is_some_and(|stands| changes_what_is_fixed(stands, &record)) {
         return Ok(not_about_an_operation(Refusal::PolicyFixed));
     }
-    record.version = version;
+    let record = record.written(stands.as_ref(), version, step.now());
     step.rows.push(Change::Namespace(record.clone()));
     Ok(Answer::Namespace(Box::new(record)))
 }
@@ -115,8 +116,8 @@ pub(crate) fn revoke_token<V: View>(step: &mut Step<'_, V>, command: &RevokeToke
     Ok(Answer::Token(Box::new(record)))
 }
 
-/// The rows that a cluster begins with: the first tenant named is the system's.
-pub(crate) fn first_rows(command: &Bootstrap) -> Vec<Change> {
+/// The rows that a cluster begins with at `now`: the first tenant named is the system's.
+pub(crate) fn first_rows(command: &Bootstrap, now: LeaseTime) -> Vec<Change> {
     let named = (command.tenants.iter().map(|record| &record.id))
         .chain(command.namespaces.iter().map(|record| &record.tenant))
         .chain(command.tokens.iter().map(|record| &record.tenant));
@@ -130,7 +131,7 @@ pub(crate) fn first_rows(command: &Bootstrap) -> Vec<Change> {
         tenants.push(TenantRecord { system: tenants.is_empty(), disabled: false, version: Version(1), ..record });
     }
     let namespaces = command.namespaces.iter().cloned();
-    let namespaces = namespaces.map(|record| Change::Namespace(NamespaceRecord { version: Version(1), ..record }));
+    let namespaces = namespaces.map(|record| Change::Namespace(record.written(None, Version(1), now)));
     let tokens = command.tokens.iter().cloned().map(Change::Token);
     tenants.into_iter().map(Change::Tenant).chain(namespaces).chain(tokens).collect()
 }

@@ -374,7 +374,7 @@ impl<'v, V: View> Step<'v, V> {
         // Stamps before the bootstrap may have moved the wall already; it never goes back.
         self.head.clocks.wall = self.wall().max(WallTime(command.wall_ms));
         self.head.grants = self.head.grants.raised_to(command.wall_ms);
-        self.rows.extend(admin::first_rows(command));
+        self.rows.extend(admin::first_rows(command, self.now()));
         Answer::Bootstrapped
     }
 }

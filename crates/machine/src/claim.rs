@@ -31,7 +31,8 @@
 //! Only then, in the same apply: the inbox row is inserted, a use is consumed, the execution opened, the lease begun. A refusal
 //! at 2–7 leaves the capability unspent and the inbox row absent; it goes on record, see [`crate::refusal`].
 //! A takeover is for the next inline claimant of an inline execution: authority does not pass from one holder to the next. An
-//! execution under a capability that lapses is unknown in every namespace.
+//! execution under a capability that lapses is unknown in every namespace. So is one that lapsed before the namespace allowed
+//! takeovers: it was read as unknown then.
 //!
 //! A lease granted at `now` ends at `now + lease_ms + 1`; why one more is told where leases are renewed.
 //!

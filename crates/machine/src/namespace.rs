@@ -1,4 +1,14 @@
 //! A namespace's policy: replicated from the first commit, so that every node decides alike.
+//!
+//! ```text
+//! takeover_since:  None --a write that makes takeover possible, at t--> Some(t) --a write that leaves it possible--> Some(t)
+//!                  Some(t) --a write that makes it impossible--> None
+//! ```
+//!
+//! Takeover is possible where `on_lapse` is takeover and claims need no capability. A lapse is not written when it happens: it is
+//! read off the deadline and the policy. So what had lapsed before takeover was possible has been read as unknown, and a policy
+//! must not take that back. Invariant: `takeover_since` is set exactly while takeover is possible, and takeover has been possible
+//! ever since. A lease that ended after it never meant unknown; one that ended then or before did, and still does. **[safety]**
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -149,6 +159,8 @@ pub struct NamespaceRecord {
     pub reconcile_per_minute: u32,
     /// The bounds on its callers.
     pub quota: Quota,
+    /// Since when takeover is possible, `None` while it is not; drawn in apply, whatever a writer states.
+    pub takeover_since: Option<LeaseTime>,
     /// How often this policy was written; drawn in apply.
     pub version: Version,
 }
@@ -169,8 +181,17 @@ impl NamespaceRecord {
             retention: Retention::default(),
             reconcile_per_minute: RECONCILE_PER_MINUTE,
             quota: Quota::default(),
+            takeover_since: None,
             version: Version(1),
         }
+    }
+
+    /// This policy as it is written at `now`, where `stands` does.
+    #[must_use]
+    pub(crate) fn written(self, stands: Option<&Self>, version: Version, now: LeaseTime) -> Self {
+        let possible = self.on_lapse == OnLapse::Takeover && self.authority == Authority::Inline;
+        let since = stands.and_then(|stands| stands.takeover_since).unwrap_or(now);
+        Self { takeover_since: possible.then_some(since), version, ..self }
     }
 }
 

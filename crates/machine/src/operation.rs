@@ -20,8 +20,17 @@
 //!
 //! Unknown is idle, leased to a reconciler, or escalated: workflow only, all three gate alike. (REQUIREMENTS 28, 29, 32)
 //!
+//! | a lapsed execution, when it is settled or read | is |
+//! |---|---|
+//! | bound to a register that was bumped | unknown |
+//! | takeover is not possible now | unknown |
+//! | it consumed a capability | unknown |
+//! | its lease ended when takeover became possible, or before | unknown: it has been read as that |
+//! | else | executing, ownerless |
+//!
 //! Invariants: a terminal state is never left; `attempt` grows by one and only out of `not_applied`; an execution's
-//! lease epoch only grows; `sole_holder` is never set again once it was cleared.
+//! lease epoch only grows; `sole_holder` is never set again once it was cleared; what was read as unknown is executing again
+//! only as a new attempt, whatever becomes of the policy.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -34,7 +43,7 @@ use crate::ids::{
     LeaseEpoch, LeaseTime, NamespaceName, OperationId, OperationKey, Resource, Revision, TenantId, WallTime,
 };
 use crate::lease::ROUNDING_MS;
-use crate::namespace::{Authority, NamespaceRecord, OnLapse};
+use crate::namespace::NamespaceRecord;
 
 /// The state of an operation, which is that of its newest execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -434,7 +443,15 @@ pub(crate) fn is_due(execution: &Execution, fenced: bool, policy: &NamespaceReco
 /// be such a claimant. Authority does not pass from one holder to the next, so an execution that consumed a capability, or one
 /// where claims now must present one, would wait for ever; its lapse means unknown, as everywhere else.
 pub fn may_be_taken_over(execution: &Execution, policy: &NamespaceRecord) -> bool {
-    policy.on_lapse == OnLapse::Takeover && policy.authority == Authority::Inline && execution.capability.is_none()
+    passes_on(execution.capability.is_some(), execution.deadline, policy.takeover_since)
+}
+
+/// The same, of what of an execution it depends on: whether it consumed a capability, and when its lease ends.
+///
+/// **[safety]** A lease that ended at `takeover_since` or before ended under a policy that makes a lapse unknown, and whoever
+/// looked was told so. A policy takes no answer back: such an execution stays unknown, and needs evidence.
+pub fn passes_on(consumed: bool, deadline: LeaseTime, takeover_since: Option<LeaseTime>) -> bool {
+    !consumed && takeover_since.is_some_and(|since| deadline > since)
 }
 
 /// Marks an execution unknown. The epoch is the caller's business: a lapse draws one, a report does not.

@@ -357,6 +357,7 @@ fn namespace(canon: &mut Canon, record: &NamespaceRecord) {
         retention,
         reconcile_per_minute,
         quota,
+        takeover_since,
         version,
     } = record;
     canon.text(tenant.as_str());
@@ -376,6 +377,7 @@ fn namespace(canon: &mut Canon, record: &NamespaceRecord) {
     canon.optional_number(quota.open_operations);
     canon.optional_number(quota.requests_per_second.map(u64::from));
     canon.optional_number(quota.key_claims_per_second.map(u64::from));
+    canon.optional_number(takeover_since.map(|since| since.0));
     canon.number(version.0);
 }
 

@@ -335,6 +335,7 @@ pub(super) fn namespace() -> NamespaceRecord {
         retention: Retention { body_ms: 60_000, identity_ms: 120_000, expired_keys: ExpiredKeys::RejectOlder },
         reconcile_per_minute: 30,
         quota: Quota { open_operations: Some(1_000), requests_per_second: Some(50), key_claims_per_second: Some(5) },
+        takeover_since: None,
         version: Version(3),
     }
 }
@@ -347,6 +348,7 @@ pub(super) fn other_namespace() -> NamespaceRecord {
         retention: Retention { expired_keys: ExpiredKeys::Durable, ..namespace().retention },
         transport_fields: Vec::new(),
         quota: Quota::default(),
+        takeover_since: Some(LeaseTime(90_000)),
         ..namespace()
     }
 }

@@ -223,7 +223,8 @@ async fn a_bump_survives_the_leader_that_would_sweep_after_it() {
     cluster.agree().await;
 }
 
-/// Where lapses are taken over, what lapsed waits for a claimant until the policy says otherwise.
+/// Where lapses are taken over, what lapsed waits for a claimant until the policy says otherwise; then it is unknown, and the sweep
+/// sees to it also where the policy has changed back meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_follow_a_policy_that_changes() {
     let cluster = Cluster::running(Kind::Memory, 3, quick).await;
@@ -245,7 +246,8 @@ async fn leases_follow_a_policy_that_changes() {
         execution.lapsed(view.head().clocks.lease_time).then_some(execution.state)
     };
     assert_eq!(until("the lease to end", lapsed).await, State::Executing, "it waits for a claimant");
-    cluster.answer(3, write(OnLapse::Unknown, Expected::Version(takeover))).await;
+    let unknown = version(cluster.answer(3, write(OnLapse::Unknown, Expected::Version(takeover))).await);
+    cluster.answer(1, write(OnLapse::Takeover, Expected::Version(unknown))).await;
     becomes(&cluster, "short", State::Unknown).await;
 }
 

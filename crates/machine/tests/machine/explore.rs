@@ -2,7 +2,7 @@
 //! Every promise is checked over every step, and is shown able to fail by rules that are broken on purpose.
 //!
 //! Two families: `world` follows one operation's lease, with clocks, leaders and the effects that were caused; `whole` follows
-//! authority, deliveries, reconciliation, repair and retention, a scope for each.
+//! authority, deliveries, reconciliation, repair, retention and policies, a scope for each.
 
 mod invariants;
 mod mutants;

@@ -201,15 +201,15 @@ fn the_state_hash_of_a_small_history_is_pinned() {
     assert_eq!(
         hashes,
         [
-            "adcbdf865eacc341",
-            "90204ec1c39df11a",
-            "8eba8098d9ad80ca",
-            "c7c9229f3605a536",
-            "7d976444404e67ab",
-            "74d3d206353e7934",
-            "8fb998b7ed138695",
-            "dcabc38a99a2c108",
-            "5d148f4a765b9bf4",
+            "8549d02b16963ba7",
+            "c391f2ee9049ea85",
+            "084f6dfb5cddc956",
+            "f3f99db7cf47b407",
+            "d96a31c3deeaa776",
+            "92902f67125545ee",
+            "78f8a3881608fc25",
+            "7fac80993ef8544b",
+            "d0bd1ed77486d59f",
         ]
     );
 }

@@ -24,7 +24,7 @@ pub(crate) enum Keys {
 }
 
 /// The policies that shape an operation's life.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Policy {
     pub(crate) takeover: bool,
     pub(crate) explicit: bool,
@@ -116,6 +116,7 @@ pub(crate) enum Ask {
     Repair { named: Named, mend: Mend, expected: Stage },
     Floors { compact: u64, forget: u64 },
     Count { capability: CapabilityId, times: u32 },
+    Policy(Policy),
 }
 
 /// What a decider asks for.
@@ -175,6 +176,7 @@ pub(crate) enum Why {
     Decision,
     Quota,
     Fixed,
+    NotYours,
 }
 
 /// An answer.
@@ -192,6 +194,7 @@ pub(crate) enum Said {
     Reconciling(Vec<Item>),
     Floors { compact: u64, forget: u64 },
     Counted,
+    Written,
     Lapsed(bool),
     Refused(Why),
     TooLate,
@@ -266,6 +269,8 @@ struct Tried {
     /// Who reconciles it, as which client, until when.
     reconciler: Option<(u8, u8, u64)>,
     escalated: bool,
+    /// Whether it was over, and so unknown to whoever looked, when the policy was written anew.
+    lost: bool,
 }
 
 /// One operation's history.
@@ -378,6 +383,7 @@ impl Model {
             Ask::Repair { named, mend, expected } => self.repair(asker, named, mend, expected),
             Ask::Floors { compact, forget } => self.raise_floors(compact, forget),
             Ask::Count { capability, times } => self.count_repeated(capability, times),
+            Ask::Policy(policy) => self.write_policy(asker, policy),
         }
     }
 
@@ -507,7 +513,7 @@ impl Model {
 
     /// Whether somebody could ever take the execution over.
     fn may_pass_on(&self, one: &Tried) -> bool {
-        self.policy.takeover && !self.policy.must_present && one.capability.is_none()
+        self.policy.takeover && !self.policy.must_present && one.capability.is_none() && !one.lost
     }
 
     /// First the fence, then the lapse.

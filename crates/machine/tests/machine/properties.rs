@@ -70,7 +70,7 @@ fn random_histories_reach_every_answer() {
     assert!(definite.get() > 30 && reclaimed.get() > 100, "the laws had something to look at");
 }
 
-const KINDS: u32 = 45;
+const KINDS: u32 = 47;
 
 fn kind(said: &Said) -> u32 {
     match said {
@@ -93,6 +93,7 @@ fn kind(said: &Said) -> u32 {
         Said::Reconciling(_) => 16,
         Said::Floors { compact: 0, forget: 0 } | Said::Counted => 17,
         Said::Floors { .. } => 18,
+        Said::Written => 46,
         Said::Refused(why) => 19 + refused(*why),
     }
 }
@@ -125,6 +126,7 @@ fn refused(why: Why) -> u32 {
         Why::CreationTime => 23,
         Why::Decision => 24,
         Why::Quota | Why::Fixed => 25,
+        Why::NotYours => 26,
     }
 }
 
@@ -198,8 +200,8 @@ impl Run {
     /// Adds to the entry that gathers. A late command must leave the model alone.
     fn ask(&mut self, who: u8, ask: Ask, late: bool) -> Result<(), TestCaseError> {
         let not_after = LeaseTime(if late { self.model.now() - 1 } else { self.model.now() });
-        // What is counted is named by rows that are there, so it stands alone.
-        if matches!(ask, Ask::Count { .. }) {
+        // What is counted is named by rows that are there, and a policy by the version that is: they begin an entry.
+        if matches!(ask, Ask::Count { .. } | Ask::Policy(_)) {
             self.flush()?;
             self.model.stamp(self.term, self.lead, self.wall);
         }
@@ -321,6 +323,7 @@ impl Run {
             }
             What::Settle { key } => Ask::Settle { key },
             What::Revoke { capability } => Ask::Revoke { capability: self.capability(capability) },
+            What::Policy(policy) => Ask::Policy(policy),
             What::Count { capability } => Ask::Count { capability: self.capability(capability), times: 3 },
             What::Bump { scope, value } => {
                 Ask::Bump { scope, expected: epoch_of(value, self.model.register_value(true, scope)) }

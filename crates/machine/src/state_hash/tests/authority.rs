@@ -31,9 +31,10 @@ fn every_field_of_a_namespace_counts() {
         retention: Retention { body_ms: 1, identity_ms: 2, expired_keys: ExpiredKeys::New },
         reconcile_per_minute: 3,
         quota: Quota { open_operations: Some(4), requests_per_second: Some(5), key_claims_per_second: Some(6) },
+        takeover_since: Some(LeaseTime(8)),
         version: Version(7),
     };
-    let changes: [fn(&mut NamespaceRecord); 19] = [
+    let changes: [fn(&mut NamespaceRecord); 21] = [
         |it| it.tenant = TenantId::new("other"),
         |it| it.name = NamespaceName::new("other"),
         |it| it.scope = Scope::Client,
@@ -52,6 +53,8 @@ fn every_field_of_a_namespace_counts() {
         |it| it.quota.open_operations = None,
         |it| it.quota.requests_per_second = None,
         |it| it.quota.key_claims_per_second = None,
+        |it| it.takeover_since = None,
+        |it| it.takeover_since = Some(LeaseTime(9)),
         |it| it.version = Version(9),
     ];
     each_counts(&record, Change::Namespace, &changes);

@@ -178,7 +178,7 @@ fn any_client(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Chang
 
 fn takeover_everywhere(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
     lied_to(memory, entry, envelope, |memory, _| {
-        memory.namespaces.values_mut().for_each(|policy| policy.on_lapse = OnLapse::Takeover);
+        memory.namespaces.values_mut().for_each(|policy| policy.takeover_since = Some(LeaseTime(0)));
     })
 }
 

@@ -1,4 +1,4 @@
-//! The whole protocol in small scopes: authority, deliveries, registers, reconciliation, repair, retention.
+//! The whole protocol in small scopes: authority, deliveries, registers, reconciliation, repair, retention, policies.
 
 mod key;
 mod landmarks;
@@ -79,6 +79,11 @@ fn every_promise_holds_for_successors() {
 #[test]
 fn every_promise_holds_for_retention() {
     every_promise_holds(Scope::Retention);
+}
+
+#[test]
+fn every_promise_holds_where_policies_change() {
+    every_promise_holds(Scope::Policy);
 }
 
 #[test]

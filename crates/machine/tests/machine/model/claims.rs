@@ -236,6 +236,7 @@ impl Model {
             claimed: None,
             reconciler: None,
             escalated: false,
+            lost: false,
         });
         self.grant(at)
     }

@@ -1,6 +1,6 @@
-//! What keeps the store going: reconciliation and retention.
+//! What keeps the store going: reconciliation, retention, and policies.
 
-use super::{Asker, Item, Keys, MARGIN_MS, Model, Named, Said, Stage, told};
+use super::{Asker, Item, Keys, MARGIN_MS, Model, Named, Policy, Said, Stage, Why, told};
 
 impl Model {
     /// Oldest first, as they were named; each is taken or passed over.
@@ -83,5 +83,20 @@ impl Model {
             self.forget = self.forget.max(forget.min(allowed(self.policy.identity_ms)));
         }
         Said::Floors { compact: self.compact, forget: self.forget }
+    }
+
+    /// From now on all is decided by another policy. What is over and has been unknown under the old one stays so.
+    pub(super) fn write_policy(&mut self, asker: Asker, policy: Policy) -> Said {
+        if !asker.reaches {
+            return Said::Refused(Why::NotYours);
+        }
+        for at in 0..self.operations.len() {
+            let lost = self.is_due(&self.operations[at]);
+            if let Some(newest) = self.operations[at].tried.last_mut() {
+                newest.lost |= lost;
+            }
+        }
+        self.policy = policy;
+        Said::Written
     }
 }

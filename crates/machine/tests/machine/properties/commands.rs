@@ -1,14 +1,14 @@
 //! From the model's language to the rules', and back.
 
 use hapax_machine::command::{
-    BumpEpoch, Caller, Candidate, Claim, Command, CountedRefusal, Escalate, Evidence, ForceFence, Issue,
-    IssueBounded, Lapse, Message, RaiseFloors, ReconcileLease, Register, Renew, Repair, RepairKind, Report, Resolve,
-    ResultData, Revoke,
+    BumpEpoch, Caller, Candidate, Claim, Command, CountedRefusal, Escalate, Evidence, Expected, ForceFence, Issue,
+    IssueBounded, Lapse, Message, PutNamespace, RaiseFloors, ReconcileLease, Register, Renew, Repair, RepairKind,
+    Report, Resolve, ResultData, Revoke,
 };
 use hapax_machine::epoch;
 use hapax_machine::ids::{
     self, Attempt, AuthorityEpoch, Birth, ClaimId, Consumer, DecisionId, Digest, EpochScope, InternalKey, LeaseEpoch,
-    LeaseTime, MessageId, NamespaceName, OperationId, OperationKey, Resource, Slot, WallTime, effect_key,
+    LeaseTime, MessageId, NamespaceName, OperationId, OperationKey, Resource, Slot, Version, WallTime, effect_key,
 };
 use hapax_machine::namespace::{
     Attempts, Authority, ExpiredKeys, Floors, NamespaceRecord, OnLapse, Quota, Retention,
@@ -23,6 +23,10 @@ use crate::model::{
 };
 
 pub(super) fn start(policy: Policy) -> Memory {
+    Memory::with(vec![record(policy)])
+}
+
+fn record(policy: Policy) -> NamespaceRecord {
     let on_lapse = if policy.takeover { OnLapse::Takeover } else { OnLapse::Unknown };
     let attempts = if policy.explicit { Attempts::Explicit } else { Attempts::Automatic };
     let expired_keys = match policy.keys {
@@ -30,13 +34,13 @@ pub(super) fn start(policy: Policy) -> Memory {
         Keys::RejectOlder => ExpiredKeys::RejectOlder,
         Keys::Durable => ExpiredKeys::Durable,
     };
-    Memory::with(vec![NamespaceRecord {
+    NamespaceRecord {
         authority: if policy.must_present { Authority::Capability } else { Authority::Inline },
         retention: Retention { body_ms: policy.body_ms, identity_ms: policy.identity_ms, expired_keys },
         reconcile_per_minute: policy.pace,
         quota: Quota { open_operations: policy.open_max, ..Quota::default() },
         ..namespace("t", "n", on_lapse, attempts)
-    }])
+    }
 }
 
 pub(super) fn credential(who: u8) -> Caller {
@@ -140,8 +144,17 @@ fn upkeep_command(memory: &Memory, caller: Caller, ask: Ask) -> Command {
             let of = memory.refusals.keys().filter(|key| key.subject == Subject::Capability(capability));
             Command::CountRefusals(of.map(|key| CountedRefusal { key: *key, times }).collect())
         }
+        Ask::Policy(policy) => {
+            let expected = Expected::Version(version(memory));
+            Command::PutNamespace(PutNamespace { caller, record: record(policy), expected })
+        }
         other => unreachable!("{other:?} is translated with its own kind"),
     }
+}
+
+/// How often the policy was written.
+pub(super) fn version(memory: &Memory) -> Version {
+    memory.namespaces[&(credential(0).tenant, the_namespace())].version
 }
 
 fn claim_command(
@@ -316,6 +329,7 @@ pub(super) fn translated(outcome: &Outcome) -> Said {
         Answer::Reconciling(items) => Said::Reconciling(items.iter().map(item).collect()),
         Answer::Floors(floors) => Said::Floors { compact: floors.compact_before.0, forget: floors.forget_before.0 },
         Answer::Counted => Said::Counted,
+        Answer::Namespace(_) => Said::Written,
         Answer::Lapsed { changed } => Said::Lapsed(*changed),
         Answer::Refused(refused) => Said::Refused(why(refused.reason)),
         Answer::TooLate => Said::TooLate,
@@ -364,6 +378,7 @@ fn why(reason: Refusal) -> Why {
         Refusal::DecisionReused => Why::Decision,
         Refusal::QuotaExceeded => Why::Quota,
         Refusal::NotASuccessor => Why::Fixed,
+        Refusal::NotYours => Why::NotYours,
         other => panic!("nothing in a history is refused with {other:?}"),
     }
 }

@@ -16,14 +16,14 @@ use hapax_machine::apply::apply_entry;
 use hapax_machine::change::{Change, Changes};
 use hapax_machine::command::{Claim, Command, EntryHead, Envelope};
 use hapax_machine::evidence::linked;
-use hapax_machine::ids::{ContentHash, GroupId, LeaseTime, OperationId, OperationKey, Revision};
+use hapax_machine::ids::{ContentHash, GroupId, LeaseTime, OperationId, OperationKey, Revision, Version};
 use hapax_machine::operation::{Class, Place};
 use hapax_machine::outcome::{Answer, Outcome, Refusal};
 use hapax_machine::read::{self, Definite};
 use hapax_machine::retention::Shown;
 use proptest::prelude::*;
 
-use super::commands::{credential, the_namespace};
+use super::commands::{credential, the_namespace, version};
 use crate::memory::{Memory, at_any_time, entry};
 
 /// How long a node may answer from a state of its own, in milliseconds.
@@ -36,11 +36,21 @@ pub(super) struct Laws {
     seed: u64,
     /// The lists, kept as a node keeps them.
     places: BTreeSet<(Place, OperationId)>,
-    /// Definite answers that were given, and when.
-    given: Vec<(LeaseTime, Claim, Answer, Option<OperationId>)>,
+    /// Definite answers that were given.
+    given: Vec<Given>,
     log: Vec<(EntryHead, Vec<Envelope>)>,
     pub(super) definite: usize,
     pub(super) reclaimed: usize,
+}
+
+/// A definite answer.
+struct Given {
+    at: LeaseTime,
+    /// The policy that it was given under.
+    policy: Version,
+    claim: Claim,
+    answer: Answer,
+    about: Option<OperationId>,
 }
 
 impl Laws {
@@ -136,15 +146,16 @@ impl Laws {
         self.definite += 1;
         let key = OperationKey::new(&claim.caller.tenant, &claim.internal_key);
         let about = Shown(memory).operation(&key).expect("a map never fails").map(|record| record.id);
-        self.given.push((memory.head.clocks.lease_time, claim.clone(), outcome.answer, about));
+        let (at, policy) = (memory.head.clocks.lease_time, version(memory));
+        self.given.push(Given { at, policy, claim: claim.clone(), answer: outcome.answer, about });
         Ok(())
     }
 
     /// What was answered within the bound is still true.
     fn facts_stay(&mut self, memory: &Memory) -> Result<(), TestCaseError> {
         let now = memory.head.clocks.lease_time.0;
-        self.given.retain(|(at, ..)| now - at.0 <= STALENESS_MS);
-        for (_, claim, answer, about) in &self.given {
+        self.given.retain(|given| now - given.at.0 <= STALENESS_MS);
+        for Given { policy, claim, answer, about, .. } in &self.given {
             let key = OperationKey::new(&claim.caller.tenant, &claim.internal_key);
             let shown = Shown(memory).operation(&key).expect("a map never fails").map(|record| record.id);
             // A wall that jumped may have taken the operation away; then it was true of what was there.
@@ -154,9 +165,12 @@ impl Laws {
             let (_, applied) = apply_now(memory, claim);
             let still = match (answer, &applied) {
                 (Answer::Replayed(before), Answer::Replayed(now)) => before.outcome == now.outcome,
-                (Answer::Replayed(_), Answer::Refused(refused)) => {
-                    matches!(refused.reason, Refusal::OperationQuarantined | Refusal::ClaimIdReused)
-                }
+                (Answer::Replayed(_), Answer::Refused(refused)) => match refused.reason {
+                    Refusal::OperationQuarantined | Refusal::ClaimIdReused => true,
+                    // Another policy may ask for more than such a claim brings; the outcome stands behind the refusal.
+                    Refusal::CapabilityRequired | Refusal::KeyDigestMismatch => *policy != version(memory),
+                    _ => false,
+                },
                 (Answer::Refused(_), Answer::Refused(_) | Answer::DuplicateDelivery(_)) => true,
                 _ => false,
             };

@@ -49,6 +49,7 @@ pub(super) enum What {
     Repair { key: u8, mend: Mending, expects: Expects },
     Floors { compact: Floor, forget: Floor },
     Count { capability: usize },
+    Policy(Policy),
 }
 
 #[derive(Debug, Clone)]
@@ -218,6 +219,7 @@ fn upkeep() -> impl Strategy<Value = What> {
         3 => (keys(), mend, expects).prop_map(|(key, mend, expects)| What::Repair { key, mend, expects }),
         3 => (floor(), floor()).prop_map(|(compact, forget)| What::Floors { compact, forget }),
         1 => keys().prop_map(|key| What::Settle { key }),
+        2 => written().prop_map(What::Policy),
     ]
 }
 
@@ -260,6 +262,12 @@ fn steps() -> impl Strategy<Value = Step> {
 pub(super) fn histories() -> impl Strategy<Value = Vec<Happening>> {
     let happening = (steps(), proptest::bool::weighted(0.3), proptest::bool::weighted(0.06));
     proptest::collection::vec(happening, 1..96)
+}
+
+/// What a policy is changed to: as one that a history begins with, or one that keeps for longer.
+fn written() -> impl Strategy<Value = Policy> {
+    let kept = prop_oneof![3 => Just(2_000u64), 1 => Just(200_000u64)];
+    (policies(), kept).prop_map(|(policy, identity_ms)| Policy { identity_ms, ..policy })
 }
 
 pub(super) fn policies() -> impl Strategy<Value = Policy> {

@@ -240,7 +240,10 @@ impl Trace {
             Answer::Floors(floors) => {
                 format!("floors compact_before={} forget_before={}", floors.compact_before, floors.forget_before)
             }
-            Answer::Namespace(record) => format!("namespace {} version={}", record.name, record.version),
+            Answer::Namespace(record) => {
+                let since = record.takeover_since.map_or(String::new(), |since| format!(" takeover_since={since}"));
+                format!("namespace {} version={}{since}", record.name, record.version)
+            }
             Answer::Tenant(record) => format!(
                 "tenant {} version={} system={} disabled={}",
                 record.id, record.version, record.system, record.disabled

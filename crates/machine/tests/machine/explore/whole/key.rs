@@ -13,7 +13,8 @@ impl World {
     pub(crate) fn key(&self) -> Vec<u64> {
         let (memory, ghost) = (&self.memory, &self.ghost);
         let order = Order::of(self);
-        let mut key = vec![ghost.passes, ghost.jumps, ghost.bumps as u64, order.rank(self.register())];
+        let mut key = vec![ghost.passes, ghost.jumps, ghost.bumps as u64, ghost.writes, order.rank(self.register())];
+        key.extend([self.policy().on_lapse as u64, self.policy().authority as u64]);
         for record in memory.operations.values() {
             self.operation_key(&mut key, &order, record);
         }
@@ -85,7 +86,10 @@ impl World {
         ]);
         key.push(it.claimed.as_ref().map_or(9, |claimed| claimed.outcome as u64));
         key.push(it.capability.map_or(0, |id| short(&id.random)));
-        let flags = [it.renewed, it.sole_holder, it.escalated_at.is_some()];
+        // Of when takeover became possible, what counts is which leases ended after it.
+        let passes_on = self.policy().takeover_since.is_some_and(|since| it.deadline > since);
+        let flags =
+            [it.renewed, it.sole_holder, it.escalated_at.is_some(), passes_on, self.ghost.unknown.contains(&it.id)];
         key.push(flags.iter().fold(0, |bits, flag| bits << 1 | u64::from(*flag)));
         key.extend(it.authority.iter().map(|binding| order.rank(binding.value.0)));
     }

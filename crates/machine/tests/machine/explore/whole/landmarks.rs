@@ -1,7 +1,7 @@
 //! What an exploration must have met: a scope that meets less than it is for proves nothing.
 
 use hapax_machine::namespace::OnLapse;
-use hapax_machine::operation::{Definite, Execution, OperationRecord};
+use hapax_machine::operation::{Definite, Execution, OperationRecord, State};
 use hapax_machine::outcome::{Answer, Refusal};
 
 use super::promises::{elected, refusal};
@@ -11,7 +11,7 @@ use super::world::Step;
 /// Something to be met: its name, and whether a step is or leads to it.
 type Landmark = (&'static str, fn(&Step<'_>) -> bool);
 
-const LANDMARKS: [Landmark; 52] = [
+const LANDMARKS: [Landmark; 56] = [
     ("elected", |step| elected(step).is_some()),
     ("second attempt", |step| elected(step).is_some_and(|(_, grant)| grant.attempt.0 == 2)),
     ("the same grant again", |step| matches!(step.answer, Some(Answer::Claimed(_))) && elected(step).is_none()),
@@ -27,6 +27,21 @@ const LANDMARKS: [Landmark; 52] = [
     ("taken over", |step| {
         let taken = elected(step).map(|(_, grant)| grant.execution_id);
         taken.is_some_and(|id| step.before.executions().iter().any(|(known, _)| *known == id))
+    }),
+    ("a policy that makes takeover possible", |step| step.after.policy().takeover_since.is_some()),
+    ("a policy that makes it impossible", |step| {
+        step.before.policy().takeover_since.is_some() && step.after.policy().takeover_since.is_none()
+    }),
+    ("unknown though another could take over", |step| {
+        step.after.policy().takeover_since.is_some()
+            && step.reads.iter().any(|reading| reading.state == State::Unknown)
+    }),
+    ("over and waiting for a claimant", |step| {
+        let now = step.after.memory.head.clocks.lease_time;
+        step.reads.iter().any(|reading| {
+            let over = reading.record.execution.as_ref().is_some_and(|newest| now >= newest.deadline);
+            over && reading.state == State::Executing
+        })
     }),
     ("leased", |step| matches!(&step.answer, Some(Answer::Reconciling(items)) if !items.is_empty())),
     ("none to lease", |step| matches!(&step.answer, Some(Answer::Reconciling(items)) if items.is_empty())),
@@ -125,6 +140,10 @@ const SUPERSEDE: &str = "elected, second attempt, replayed, completed, not appli
 const RETENTION: &str = "elected, second attempt, duplicate delivery, replayed, replayed with a result, issued, completed, not \
     applied, quarantined, pardoned, closed, gone, without its result, begun anew, a definite fact, no such \
     capability, stopped, conflict, not there";
+const POLICY: &str = "elected, second attempt, in progress, taken over, a policy that makes takeover possible, a policy that makes it \
+    impossible, unknown though another could take over, over and waiting for a claimant, settled by a sweep, \
+    read as unknown before it is, replayed, completed, not applied, asked for, outcome unknown, executing, \
+    stale lease, lost lease";
 
 fn wanted(scope: Scope) -> impl Iterator<Item = &'static str> {
     let (all, more) = match scope {
@@ -137,6 +156,7 @@ fn wanted(scope: Scope) -> impl Iterator<Item = &'static str> {
         Scope::Repair => (REPAIR, None),
         Scope::Supersede => (SUPERSEDE, None),
         Scope::Retention => (RETENTION, None),
+        Scope::Policy => (POLICY, None),
     };
     all.split(", ").chain(more)
 }

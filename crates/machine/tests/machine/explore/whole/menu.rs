@@ -1,8 +1,9 @@
 //! What each party of a scope may say: everything on its menu, at any time, in any order, as often as they like.
 
 use hapax_machine::command::{
-    BumpEpoch, Candidate, Claim, Command, Escalate, Evidence, ForceFence, Issue, IssueBounded, Message, RaiseFloors,
-    ReconcileLease, Register, Renew, Repair, RepairKind, Report, Resolve, ResultData, Revoke,
+    BumpEpoch, Candidate, Claim, Command, Escalate, Evidence, Expected, ForceFence, Issue, IssueBounded, Message,
+    PutNamespace, RaiseFloors, ReconcileLease, Register, Renew, Repair, RepairKind, Report, Resolve, ResultData,
+    Revoke,
 };
 use hapax_machine::epoch::Binding;
 use hapax_machine::ids::{
@@ -12,7 +13,7 @@ use hapax_machine::ids::{
 use hapax_machine::namespace::Floors;
 use hapax_machine::operation::{Definite, State};
 
-use super::scope::{Scope, internal_key, row, tenant};
+use super::scope::{Scope, WRITES, internal_key, policies, row, tenant};
 use super::world::World;
 use crate::memory::{bytes16, caller};
 
@@ -34,6 +35,7 @@ pub(super) fn menu(scope: Scope, world: &World) -> Vec<Command> {
         Scope::Repair => menu.repair(),
         Scope::Supersede => menu.supersede(),
         Scope::Retention => menu.retention(),
+        Scope::Policy => menu.policy(),
     }
 }
 
@@ -172,6 +174,23 @@ impl Menu<'_> {
             let floors = Floors { compact_before: WallTime(compact_before), forget_before: WallTime(forget_before) };
             let (tenant, namespace) = (tenant(), NamespaceName::new("n"));
             self.said.push(Command::RaiseFloors(RaiseFloors { tenant, namespace, floors }));
+        }
+        self.said
+    }
+
+    fn policy(mut self) -> Vec<Command> {
+        self.said.push(register(1));
+        self.issue(1, 1, 1, NEVER, None);
+        self.claim(Said { claim: 1, ..Said::default() });
+        self.claim(Said { claim: 2, client: "v", ..Said::default() });
+        self.claim(Said { claim: 3, capability: Some(1), ..Said::default() });
+        self.report(&[Some(Definite::Completed), None]);
+        self.resolve("rec", &[Definite::NotApplied]);
+        self.said.push(Command::Settle(row(1)));
+        if self.world.ghost.writes < WRITES {
+            let expected = Expected::Version(self.world.policy().version);
+            let write = |record| PutNamespace { caller: caller("t", "ops"), record, expected };
+            self.said.extend(policies().map(|record| Command::PutNamespace(write(record))));
         }
         self.said
     }

@@ -32,7 +32,7 @@ const BOUND: Scope = Scope::Epochs(OnLapse::Unknown);
 const BOUND_OVER: Scope = Scope::Epochs(OnLapse::Takeover);
 
 /// All of them; every promise is broken by at least one.
-pub(super) const MUTANTS: [Mutant; 57] = [
+pub(super) const MUTANTS: [Mutant; 60] = [
     mutant(
         "a use is counted by nobody",
         "distinct uses never exceed what was issued",
@@ -237,6 +237,24 @@ pub(super) const MUTANTS: [Mutant; 57] = [
         "unknown is reached by a word, a lapse, a bump or a fence",
         BOUND,
         authority::bumps_end_everything,
+    ),
+    Mutant {
+        name: "a policy takes lapses back",
+        breaks: "what was read as unknown never executes again",
+        scope: Scope::Policy,
+        rules: Rules { apply: outcomes::lapses_taken_back, read: outcomes::read_as_taken_back, ..SOUND },
+    },
+    Mutant {
+        name: "a policy takes back what lapsed in its instant",
+        breaks: "what was read as unknown never executes again",
+        scope: Scope::Policy,
+        rules: Rules { apply: outcomes::instants_taken_back, read: outcomes::read_as_in_that_instant, ..SOUND },
+    },
+    mutant(
+        "every write of a policy begins takeover anew",
+        "a reader sees what settling would leave",
+        Scope::Policy,
+        outcomes::takeover_anew,
     ),
     mutant(
         "any epoch fences",

@@ -8,6 +8,7 @@ mod records;
 use hapax_machine::capability::{Bound, CapabilityRecord};
 use hapax_machine::command::{Claim, Command};
 use hapax_machine::ids::{CapabilityId, ClaimId};
+use hapax_machine::namespace::{Authority, OnLapse};
 use hapax_machine::operation::{Execution, OperationRecord};
 use hapax_machine::outcome::{Answer, Grant, Refusal};
 
@@ -17,7 +18,7 @@ use super::world::{Step, World};
 pub(super) type Promise = (&'static str, fn(&Step<'_>) -> bool);
 
 /// All promises.
-pub(super) const PROMISES: [Promise; 39] = [
+pub(super) const PROMISES: [Promise; 40] = [
     ("distinct uses never exceed what was issued", authority::uses_are_bounded),
     ("a use that was consumed is never given back", authority::uses_stay_consumed),
     ("an election consumes one use, and nothing else does", authority::elections_consume),
@@ -33,6 +34,7 @@ pub(super) const PROMISES: [Promise; 39] = [
     ("a bump fences what is open under a lower value", authority::bumps_fence),
     ("every epoch and birth is new and higher", outcomes::draws_grow),
     ("unknown ends by evidence or resolution only", outcomes::unknown_stays),
+    ("what was read as unknown never executes again", outcomes::unknown_is_not_taken_back),
     ("unknown is reached by a word, a lapse, a bump or a fence", outcomes::unknown_has_a_cause),
     ("an execution is leased to one reconciler at a time", outcomes::one_reconciler),
     ("what waits for people is leased to nobody", outcomes::the_escalated_wait),
@@ -102,6 +104,14 @@ fn executions(step: &Step<'_>) -> Vec<(Execution, Execution)> {
 /// Whether an execution is bound to a value that the register has left.
 fn is_stale(execution: &Execution, register: u64) -> bool {
     execution.authority.iter().any(|binding| binding.value.0 < register)
+}
+
+/// Whether an execution that is over waits for a claimant, as an observer sees it: the policy says so, the execution consumed
+/// nothing, and nobody was ever shown that it is unknown.
+fn waits(step: &Step<'_>, execution: &Execution) -> bool {
+    let policy = step.after.policy();
+    let passes_on = policy.on_lapse == OnLapse::Takeover && policy.authority == Authority::Inline;
+    passes_on && execution.capability.is_none() && !step.before.ghost.unknown.contains(&execution.id)
 }
 
 /// Whether a claim's id was granted on the operation that it is about.

@@ -10,6 +10,8 @@ use crate::memory::namespace;
 pub(super) const BODY_MS: u64 = 1;
 /// How long everything else is: the second jump passes it.
 pub(super) const IDENTITY_MS: u64 = 15;
+/// How often a policy is written where that is explored: away from takeover and back, and once more.
+pub(super) const WRITES: u64 = 3;
 /// How often reconcilers may be given a lease.
 pub(super) const LEASES_PER_MINUTE: u32 = 2;
 
@@ -32,10 +34,12 @@ pub(crate) enum Scope {
     Supersede,
     /// What has ended goes, and its key is used again.
     Retention,
+    /// An administrator who changes what a lapse means, and whether claims must present a capability.
+    Policy,
 }
 
 impl Scope {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Single,
         Self::Bounded,
         Self::Epochs(OnLapse::Unknown),
@@ -45,9 +49,11 @@ impl Scope {
         Self::Repair,
         Self::Supersede,
         Self::Retention,
+        Self::Policy,
     ];
 
-    pub(super) fn on_lapse(self) -> OnLapse {
+    /// What a lapse means at first.
+    fn on_lapse(self) -> OnLapse {
         match self {
             Self::Epochs(on_lapse) => on_lapse,
             _ => OnLapse::Unknown,
@@ -72,14 +78,14 @@ impl Scope {
         match self {
             Self::Bounded | Self::Retention | Self::Single => 5_000,
             Self::Epochs(_) | Self::Supersede => 3_500,
-            Self::Reconcile | Self::Late | Self::Repair => 8_000,
+            Self::Reconcile | Self::Late | Self::Repair | Self::Policy => 8_000,
         }
     }
 
     /// How often time passes.
     pub(super) fn passes(self) -> u64 {
         match self {
-            Self::Single | Self::Bounded | Self::Epochs(_) | Self::Reconcile | Self::Late => 2,
+            Self::Single | Self::Bounded | Self::Epochs(_) | Self::Reconcile | Self::Late | Self::Policy => 2,
             Self::Repair | Self::Supersede => 1,
             Self::Retention => 0,
         }
@@ -89,6 +95,13 @@ impl Scope {
     pub(super) fn jumps(self) -> u64 {
         if self == Self::Retention { 3 } else { 0 }
     }
+}
+
+/// The policies that an administrator goes through: each with takeover impossible for another reason, and one with it.
+pub(super) fn policies() -> [NamespaceRecord; 3] {
+    let plain = |on_lapse| namespace("t", "n", on_lapse, Attempts::Automatic);
+    let presented = NamespaceRecord { authority: Authority::Capability, ..plain(OnLapse::Takeover) };
+    [plain(OnLapse::Unknown), plain(OnLapse::Takeover), presented]
 }
 
 pub(super) fn internal_key(key: u64) -> InternalKey {

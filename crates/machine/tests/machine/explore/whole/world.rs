@@ -13,7 +13,8 @@ use hapax_machine::ids::{
     WallTime,
 };
 use hapax_machine::limits::RETENTION_MARGIN_MS;
-use hapax_machine::operation::{Definite, OperationRecord};
+use hapax_machine::namespace::NamespaceRecord;
+use hapax_machine::operation::{Definite, OperationRecord, State};
 use hapax_machine::outcome::{Answer, Outcome, Refusal};
 use hapax_machine::read::{self, Reading};
 use hapax_machine::retention::Shown;
@@ -33,6 +34,10 @@ pub(super) struct Ghost {
     pub(super) passes: u64,
     pub(super) jumps: u64,
     pub(super) bumps: usize,
+    /// How often the policy was written.
+    pub(super) writes: u64,
+    /// Executions that a reader was shown as unknown.
+    pub(super) unknown: BTreeSet<ExecutionId>,
     /// The last epoch that each party was told of each operation.
     pub(super) told: BTreeMap<(Birth, String), LeaseEpoch>,
     /// Which claim each capability elected, on which operation.
@@ -243,6 +248,7 @@ impl World {
                 }
             }
             (Some(Command::BumpEpoch(_)), Answer::Epoch(_)) => self.ghost.bumps += 1,
+            (Some(Command::PutNamespace(_)), Answer::Namespace(_)) => self.ghost.writes += 1,
             (Some(Command::Evidence(told)), answer)
                 if told.outcome != Definite::NotApplied && !is_not_found(answer) =>
             {
@@ -275,6 +281,9 @@ impl World {
             all.filter(|record| self.shown(&record.id).is_none()).map(|record| record.id.birth).collect();
         self.ghost.gone.extend(lost);
         for reading in reads {
+            if let (State::Unknown, Some(newest)) = (reading.state, &reading.record.execution) {
+                self.ghost.unknown.insert(newest.id);
+            }
             let birth = reading.record.id.birth;
             match &reading.result {
                 Some(_) => drop(self.ghost.shown.insert(birth)),
@@ -294,6 +303,11 @@ impl World {
     /// The operation of a key, where there is one.
     pub(super) fn record(&self, key: u64) -> Option<OperationRecord> {
         Shown(&self.memory).operation(&row(key)).expect("a map never fails")
+    }
+
+    /// The policy that stands.
+    pub(super) fn policy(&self) -> &NamespaceRecord {
+        self.memory.namespaces.values().next().expect("there is one namespace")
     }
 
     /// Where the register stands.

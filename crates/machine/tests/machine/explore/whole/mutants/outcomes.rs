@@ -2,12 +2,13 @@
 
 use hapax_machine::change::{Change, Changes};
 use hapax_machine::command::{Command, EntryHead, Envelope, RepairKind};
-use hapax_machine::ids::WallTime;
+use hapax_machine::ids::{LeaseTime, OperationKey, WallTime};
 use hapax_machine::operation::{Definite, OutcomeRecord, State};
 use hapax_machine::outcome::{Answer, Outcome};
+use hapax_machine::read::Reading;
 
 use super::super::scope::row;
-use super::super::world::sound;
+use super::super::world::{read, sound};
 use super::{is_claim, lied_to, spoiled};
 use crate::memory::{Memory, Newest as _};
 
@@ -210,6 +211,51 @@ pub(super) fn overrides_forgotten(memory: &Memory, entry: &EntryHead, envelope: 
     spoiled(memory, entry, envelope, |changes, _| {
         if matches!(envelope.command, Command::Repair(_) | Command::ForceFence(_) | Command::Escalate(_)) {
             changes.rows.retain(|row| !matches!(row, Change::Evidence(..)));
+        }
+    })
+}
+
+/// The policy alone says what a lapse means, also one that is long over.
+fn whatever_was_before(memory: &mut Memory) {
+    for policy in memory.namespaces.values_mut() {
+        policy.takeover_since = policy.takeover_since.map(|_| LeaseTime(0));
+    }
+}
+
+pub(super) fn lapses_taken_back(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
+    lied_to(memory, entry, envelope, |memory, _| whatever_was_before(memory))
+}
+
+pub(super) fn read_as_taken_back(memory: &Memory, key: &OperationKey) -> Option<Reading> {
+    let mut believed = memory.clone();
+    whatever_was_before(&mut believed);
+    read(&believed, key)
+}
+
+fn an_instant_earlier(memory: &mut Memory) {
+    for policy in memory.namespaces.values_mut() {
+        policy.takeover_since = policy.takeover_since.map(|since| LeaseTime(since.0.saturating_sub(1)));
+    }
+}
+
+pub(super) fn instants_taken_back(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
+    lied_to(memory, entry, envelope, |memory, command| {
+        if !matches!(command, Command::PutNamespace(_)) {
+            an_instant_earlier(memory);
+        }
+    })
+}
+
+pub(super) fn read_as_in_that_instant(memory: &Memory, key: &OperationKey) -> Option<Reading> {
+    let mut believed = memory.clone();
+    an_instant_earlier(&mut believed);
+    read(&believed, key)
+}
+
+pub(super) fn takeover_anew(memory: &Memory, entry: &EntryHead, envelope: &Envelope) -> (Changes, Outcome) {
+    lied_to(memory, entry, envelope, |memory, command| {
+        if matches!(command, Command::PutNamespace(_)) {
+            memory.namespaces.values_mut().for_each(|policy| policy.takeover_since = None);
         }
     })
 }

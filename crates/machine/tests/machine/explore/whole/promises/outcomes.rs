@@ -6,13 +6,12 @@ use hapax_machine::change::Change;
 use hapax_machine::command::{Command, RepairKind};
 use hapax_machine::evidence::Source;
 use hapax_machine::ids::{ExecutionId, OperationId};
-use hapax_machine::namespace::OnLapse;
 use hapax_machine::operation::{Definite, Execution, OperationRecord, State};
 use hapax_machine::outcome::{Answer, Refusal};
 
 use super::super::scope::{LEASES_PER_MINUTE, is_closable};
 use super::super::world::{Step, Word, World};
-use super::{elected, executions, is_stale, operations, refusal};
+use super::{elected, executions, is_stale, operations, refusal, waits};
 
 /// E: across elections, lapses, fences, bumps, reconciliation, forgetting.
 pub(super) fn draws_grow(step: &Step<'_>) -> bool {
@@ -49,6 +48,16 @@ pub(super) fn unknown_stays(step: &Step<'_>) -> bool {
     there && (told || !executions(step).into_iter().any(ends))
 }
 
+/// Whoever was shown an execution as unknown is never shown it as anybody's again, and nobody is given it: what follows is its
+/// outcome, or another execution.
+pub(super) fn unknown_is_not_taken_back(step: &Step<'_>) -> bool {
+    let unknown = &step.before.ghost.unknown;
+    let shown = step.reads.iter().filter(|reading| reading.state == State::Executing);
+    let executing = shown.filter_map(|reading| reading.record.execution.as_ref().map(|newest| newest.id));
+    let given = elected(step).map(|(_, grant)| grant.execution_id);
+    executing.chain(given).all(|id| !unknown.contains(&id))
+}
+
 /// Its owner says so, its lease is over, its authority is, or an operator names the very lease.
 pub(super) fn unknown_has_a_cause(step: &Step<'_>) -> bool {
     let now = step.after.memory.head.clocks.lease_time;
@@ -56,7 +65,6 @@ pub(super) fn unknown_has_a_cause(step: &Step<'_>) -> bool {
         if was.state != State::Executing || is.state != State::Unknown {
             return true;
         }
-        let waits = step.scope.on_lapse() == OnLapse::Takeover && was.capability.is_none();
         let named = match step.command {
             Some(Command::Report(report)) => {
                 report.lease_epoch == was.lease_epoch && report.caller.client == was.client
@@ -64,7 +72,7 @@ pub(super) fn unknown_has_a_cause(step: &Step<'_>) -> bool {
             Some(Command::ForceFence(fence)) => fence.lease_epoch == was.lease_epoch,
             _ => false,
         };
-        named || now >= was.deadline && !waits || is_stale(&was, step.before.register())
+        named || now >= was.deadline && !waits(step, &was) || is_stale(&was, step.before.register())
     })
 }
 

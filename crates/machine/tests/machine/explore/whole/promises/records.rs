@@ -4,13 +4,12 @@ use hapax_machine::change::Change;
 use hapax_machine::command::{Command, RepairKind};
 use hapax_machine::ids::OperationId;
 use hapax_machine::limits::RETENTION_MARGIN_MS;
-use hapax_machine::namespace::OnLapse;
 use hapax_machine::operation::{OperationRecord, State};
 use hapax_machine::outcome::{Answer, Refusal};
 
 use super::super::scope::{BODY_MS, IDENTITY_MS};
 use super::super::world::Step;
-use super::{capability, is_stale, refusal, was_granted};
+use super::{capability, is_stale, refusal, waits, was_granted};
 
 fn told_of(answer: &Answer) -> Option<OperationId> {
     match answer {
@@ -72,8 +71,7 @@ pub(super) fn reads_are_settled(step: &Step<'_>) -> bool {
     let now = step.after.memory.head.clocks.lease_time;
     step.reads.iter().all(|reading| {
         let Some(newest) = &reading.record.execution else { return reading.lease_epoch.is_none() };
-        let waits = step.scope.on_lapse() == OnLapse::Takeover && newest.capability.is_none();
-        let ends = now >= newest.deadline && !waits || is_stale(newest, step.after.register());
+        let ends = now >= newest.deadline && !waits(step, newest) || is_stale(newest, step.after.register());
         match newest.state {
             State::Executing if ends => reading.state == State::Unknown && reading.lease_epoch.is_none(),
             _ if reading.record.closed.is_some() => reading.state == State::Failed,
@@ -112,6 +110,8 @@ pub(super) fn repetition_is_idle(step: &Step<'_>) -> bool {
         (Answer::Epoch(value), Answer::Refused(refused)) => {
             refused.reason == Refusal::RegisterStands { value: *value }
         }
+        // Whoever writes again names a version that stands no more.
+        (Answer::Namespace(_), Answer::Refused(refused)) => refused.reason == Refusal::VersionMismatch,
         (Answer::Lapsed { .. }, Answer::Lapsed { .. }) => true,
         // A candidate that settling moved is named again with what is read now.
         (Answer::Reconciling(items), Answer::Reconciling(again)) => items == again,
