@@ -5,13 +5,15 @@
 //! bounded number of namespaces and the next ones follow soon, each in its turn.
 //!
 //! **[safety]** What is asked follows from the wall as this leader saw it one interval ago, which is longer than any node answers
-//! from a state that was not confirmed. So whoever answers from its own state has seen that wall, and knows of what is about to
-//! go that it is due, also where the wall moved far at once.
+//! from a state that was not confirmed, and from what was to be kept then and is to be kept now, whichever is longer. So whoever
+//! answers from its own state has seen that wall and that policy, and knows of what is about to go that it is due, also where the
+//! wall moved far at once, or a policy was shortened.
 //!
 //! Nothing here decides what is gone: apply clamps what is asked to what the policy allows at its own wall, and no row is gone
 //! before that. A leader that is deposed between two rounds, or whose proposal is lost, leaves floors where they stand, and the
 //! next one asks again. Bytes are given back by each node for itself: see [`crate::maintenance`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +21,7 @@ use futures::future::join_all;
 use hapax_machine::Command;
 use hapax_machine::command::RaiseFloors;
 use hapax_machine::ids::{NamespaceName, TenantId, WallTime};
-use hapax_machine::namespace::{Floors, NamespaceRecord};
+use hapax_machine::namespace::{Floors, NamespaceRecord, Retention};
 use hapax_machine::retention;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -53,13 +55,12 @@ pub(crate) async fn run(parts: Parts, stopping: CancellationToken) {
 }
 
 async fn lead(parts: &Parts, term: u64) {
-    let wall = || parts.source.head().clocks.wall;
-    let (mut seen, mut last) = (wall(), None);
+    let (mut seen, mut last) = (Seen::of(&*parts.source), None);
     loop {
         sleep_until(Instant::now() + parts.interval).await;
-        let known_everywhere = std::mem::replace(&mut seen, wall());
+        let known_everywhere = std::mem::replace(&mut seen, Seen::of(&*parts.source));
         loop {
-            let due = due(&*parts.source, known_everywhere, parts.interval);
+            let due = due(&*parts.source, &known_everywhere, parts.interval);
             let (raised, more) = chosen(due, last.as_ref(), NAMESPACES_MAX);
             last = raised.last().map(Due::name).or(last);
             raise(parts, term, raised).await;
@@ -68,6 +69,34 @@ async fn lead(parts: &Parts, term: u64) {
             }
             sleep_until(Instant::now() + PAUSE).await;
         }
+    }
+}
+
+/// What the state showed at an instant: the wall, and how long each namespace keeps what has ended.
+#[derive(Debug)]
+struct Seen {
+    wall: WallTime,
+    kept: BTreeMap<(TenantId, NamespaceName), Retention>,
+}
+
+impl Seen {
+    fn of(source: &dyn StateSource) -> Self {
+        let mut kept = BTreeMap::new();
+        source.namespaces(&mut |policy, _| {
+            kept.insert((policy.tenant.clone(), policy.name.clone()), policy.retention);
+        });
+        Self { wall: source.head().clocks.wall, kept }
+    }
+
+    /// The highest floors that both `policy` allows and the one that was seen; none where there was none, because nothing that
+    /// is new has anything to forget.
+    fn allowed(&self, policy: &NamespaceRecord) -> Option<Floors> {
+        let seen = self.kept.get(&(policy.tenant.clone(), policy.name.clone()))?;
+        let (then, now) = (retention::allowed(seen, self.wall), retention::allowed(&policy.retention, self.wall));
+        Some(Floors {
+            compact_before: then.compact_before.min(now.compact_before),
+            forget_before: then.forget_before.min(now.forget_before),
+        })
     }
 }
 
@@ -82,28 +111,27 @@ impl Due {
 }
 
 /// All that are due, in the order of their names.
-fn due(source: &dyn StateSource, wall: WallTime, interval: Duration) -> Vec<Due> {
+fn due(source: &dyn StateSource, known_everywhere: &Seen, interval: Duration) -> Vec<Due> {
     let mut all = Vec::new();
     source.namespaces(&mut |policy, status| {
-        all.extend(worth_raising(policy, status.floors, wall, interval).map(|floors| {
-            Due(RaiseFloors { tenant: policy.tenant.clone(), namespace: policy.name.clone(), floors })
-        }));
+        let Some(allowed) = known_everywhere.allowed(policy) else { return };
+        if worth_raising(&policy.retention, allowed, status.floors, interval) {
+            let (tenant, namespace) = (policy.tenant.clone(), policy.name.clone());
+            all.push(Due(RaiseFloors { tenant, namespace, floors: allowed }));
+        }
     });
     all.sort_unstable_by_key(Due::name);
     all
 }
 
-/// Where to raise a namespace's floors, if one of them would move by a step.
-fn worth_raising(policy: &NamespaceRecord, stands: Floors, wall: WallTime, interval: Duration) -> Option<Floors> {
-    let allowed = retention::allowed(policy, wall);
+/// Whether one of a namespace's floors would move by a step. With the one that is worth it, the other moves too: it costs nothing.
+fn worth_raising(kept: &Retention, allowed: Floors, stands: Floors, interval: Duration) -> bool {
     let interval_ms = u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
     let moves = |allowed: WallTime, stands: WallTime, kept_ms: u64| {
         allowed.0.saturating_sub(stands.0) >= interval_ms.max(kept_ms / STEPS).max(1)
     };
-    let body = moves(allowed.compact_before, stands.compact_before, policy.retention.body_ms);
-    let identity = moves(allowed.forget_before, stands.forget_before, policy.retention.identity_ms);
-    // With the one that is worth it, the other moves too: it costs nothing.
-    (body || identity).then_some(allowed)
+    moves(allowed.compact_before, stands.compact_before, kept.body_ms)
+        || moves(allowed.forget_before, stands.forget_before, kept.identity_ms)
 }
 
 /// The next `max` after the last one that was raised, and whether that leaves any out.
@@ -149,6 +177,12 @@ mod tests {
         NamespaceRecord { retention: Retention { body_ms, identity_ms, expired_keys }, ..policy() }
     }
 
+    /// A state that shows these policies at `NOW`, with no floors yet.
+    fn seen(policies: &[NamespaceRecord]) -> Seen {
+        let named = |policy: &NamespaceRecord| ((policy.tenant.clone(), policy.name.clone()), policy.retention);
+        Seen { wall: NOW, kept: policies.iter().map(named).collect() }
+    }
+
     fn floors(compact: u64, forget: u64) -> Floors {
         Floors { compact_before: WallTime(compact), forget_before: WallTime(forget) }
     }
@@ -158,21 +192,23 @@ mod tests {
         let policy = keeping(100 * HOUR_MS, 300 * HOUR_MS, ExpiredKeys::New);
         let before = |kept: u64| NOW.0 - kept * HOUR_MS - RETENTION_MARGIN_MS;
         let allowed = floors(before(100), before(300));
-        let worth = |stands| worth_raising(&policy, stands, NOW, MINUTE);
-        assert_eq!(worth(floors(0, 0)), Some(allowed));
-        assert_eq!(worth(allowed), None);
-        assert_eq!(worth(floors(before(101) + 1, before(303) + 1)), None, "less than a step");
-        assert_eq!(worth(floors(before(101), allowed.forget_before.0)), Some(allowed));
-        assert_eq!(worth(floors(allowed.compact_before.0, before(303))), Some(allowed));
-        assert_eq!(worth(floors(NOW.0, NOW.0)), None, "the policy was lengthened: they stay");
+        assert_eq!(seen(std::slice::from_ref(&policy)).allowed(&policy), Some(allowed));
+        let worth = |stands| worth_raising(&policy.retention, allowed, stands, MINUTE);
+        assert!(worth(floors(0, 0)));
+        assert!(!worth(allowed));
+        assert!(!worth(floors(before(101) + 1, before(303) + 1)), "less than a step");
+        assert!(worth(floors(before(101), allowed.forget_before.0)));
+        assert!(worth(floors(allowed.compact_before.0, before(303))));
+        assert!(!worth(floors(NOW.0, NOW.0)), "the policy was lengthened: they stay");
     }
 
     #[test]
     fn a_short_retention_moves_no_more_often_than_rounds_come() {
         let policy = keeping(60_000, 60_000, ExpiredKeys::New);
         let at = |behind: u64| NOW.0 - 60_000 - RETENTION_MARGIN_MS - behind;
+        let allowed = retention::allowed(&policy.retention, NOW);
         let worth =
-            |behind, interval| worth_raising(&policy, floors(at(behind), at(behind)), NOW, interval).is_some();
+            |behind, interval| worth_raising(&policy.retention, allowed, floors(at(behind), at(behind)), interval);
         assert!(!worth(59_999, MINUTE) && worth(60_000, MINUTE));
         assert!(!worth(599, Duration::ZERO) && worth(600, Duration::ZERO));
     }
@@ -180,9 +216,30 @@ mod tests {
     #[test]
     fn durable_identity_has_no_floor_to_raise() {
         let policy = keeping(HOUR_MS, 2 * HOUR_MS, ExpiredKeys::Durable);
-        let raised = worth_raising(&policy, floors(0, 0), NOW, MINUTE).unwrap();
+        let raised = seen(std::slice::from_ref(&policy)).allowed(&policy).unwrap();
         assert_eq!(raised.forget_before, WallTime(0));
-        assert_eq!(worth_raising(&policy, raised, NOW, MINUTE), None);
+        assert!(worth_raising(&policy.retention, raised, floors(0, 0), MINUTE));
+        assert!(!worth_raising(&policy.retention, raised, raised, MINUTE));
+    }
+
+    /// A node may still answer from a state that shows the former policy.
+    #[test]
+    fn a_shortened_retention_counts_once_every_node_has_seen_it() {
+        let short = keeping(HOUR_MS, 2 * HOUR_MS, ExpiredKeys::New);
+        let long = keeping(HOUR_MS, 300 * HOUR_MS, ExpiredKeys::New);
+        let durable = keeping(50 * HOUR_MS, 300 * HOUR_MS, ExpiredKeys::Durable);
+        let (by_short, by_long) =
+            (retention::allowed(&short.retention, NOW), retention::allowed(&long.retention, NOW));
+        let allowed = |then: &NamespaceRecord, now| seen(std::slice::from_ref(then)).allowed(now);
+        assert_eq!(allowed(&long, &short), Some(by_long));
+        assert_eq!(allowed(&short, &long), Some(by_long), "what is lengthened counts at once");
+        assert_eq!(allowed(&short, &short), Some(by_short));
+        let body = retention::allowed(&durable.retention, NOW).compact_before;
+        assert_eq!(allowed(&durable, &short), Some(floors(body.0, 0)), "what was durable is not forgotten yet");
+        assert_eq!(seen(&[]).allowed(&short), None, "nor anything where nothing was seen");
+        let source = Leaping(AtomicU64::new(0));
+        let (none, seen) = (seen(&[]), Seen::of(&source));
+        assert_eq!((due(&source, &none, MINUTE).len(), due(&source, &seen, MINUTE).len()), (0, 1));
     }
 
     fn due_of(n: usize) -> Due {
@@ -250,7 +307,7 @@ mod tests {
         let first = cluster.wait_for_entry(soon(), |command| matches!(command, Command::RaiseFloors(_))).await;
         assert!(source.0.load(Ordering::SeqCst) >= 2, "it was looked at twice before");
         let Command::RaiseFloors(RaiseFloors { floors, .. }) = first else { unreachable!() };
-        assert_eq!(floors, retention::allowed(&policy(), NOW), "what it showed at first");
+        assert_eq!(floors, retention::allowed(&policy().retention, NOW), "what it showed at first");
         node.stopping.cancel();
         running.await.unwrap();
     }
@@ -271,7 +328,7 @@ mod tests {
         let running = [1, 2].map(|of| tokio::spawn(run(parts(of), stopping.clone())));
         let raised = |command: &Command| matches!(command, Command::RaiseFloors(_));
         cluster.wait_for_entry(soon(), raised).await;
-        let stands = retention::allowed(&policy(), node.tracker.head().clocks.wall);
+        let stands = retention::allowed(&policy().retention, node.tracker.head().clocks.wall);
         cluster.log.wait_for_floors(stands, soon()).await;
         // Nothing is due until the wall has moved a step on: this many rounds come and go.
         let asked = cluster.log.looks();
@@ -279,14 +336,14 @@ mod tests {
         assert_eq!(cluster.log.count(raised), 1, "once, by the one who leads");
 
         cluster.advance_wall(Duration::from_hours(2)).await;
-        let stands = retention::allowed(&policy(), node.tracker.head().clocks.wall);
+        let stands = retention::allowed(&policy().retention, node.tracker.head().clocks.wall);
         cluster.log.wait_for_floors(stands, soon()).await;
 
         // The next leader goes on from what stands.
         node.consensus.set_role(Role::Follower { leader: Some(2) });
         cluster.node(2).consensus.set_role(Role::Leader { term: 2 });
         cluster.advance_wall(Duration::from_hours(2)).await;
-        let stands = retention::allowed(&policy(), node.tracker.head().clocks.wall);
+        let stands = retention::allowed(&policy().retention, node.tracker.head().clocks.wall);
         cluster.log.wait_for_floors(stands, soon()).await;
         assert_eq!(cluster.log.count(raised), 3);
         stopping.cancel();

@@ -113,7 +113,7 @@ fn look(state: &StateStore) -> Result<(BTreeMap<String, Figures>, Vec<Removed>),
 }
 
 fn figures(policy: &NamespaceRecord, status: &NamespaceStatus, wall: WallTime) -> Figures {
-    let (allowed, stands) = (retention::allowed(policy, wall), status.floors);
+    let (allowed, stands) = (retention::allowed(&policy.retention, wall), status.floors);
     // What was never raised stands at the beginning of time, and says nothing.
     let behind = |allowed: WallTime, stands: WallTime| match stands {
         WallTime(0) => 0,
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn the_lag_of_retention_is_that_of_the_floor_that_is_further_behind() {
         let wall = WallTime(1 << 45);
-        let allowed = retention::allowed(&policy(), wall);
+        let allowed = retention::allowed(&policy().retention, wall);
         let with = |floors| {
             figures(&policy(), &NamespaceStatus { floors, ..NamespaceStatus::default() }, wall).retention_lag_ms
         };

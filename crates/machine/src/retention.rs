@@ -36,7 +36,7 @@ use crate::ids::{
 };
 use crate::inbox::InboxRecord;
 use crate::limits::{KEY_SKEW_MS, RETENTION_MARGIN_MS};
-use crate::namespace::{ExpiredKeys, Floors, NamespaceRecord, NamespaceStatus};
+use crate::namespace::{ExpiredKeys, Floors, NamespaceRecord, NamespaceStatus, Retention};
 use crate::operation::{Body, ExecutionRecord, GrantRecord, OperationRecord};
 use crate::outcome::{Answer, Refusal};
 use crate::refusal::{RefusalKey, RefusalRecord, Subject};
@@ -61,21 +61,21 @@ pub fn retain_until(record: &OperationRecord, policy: &NamespaceRecord) -> Optio
     Some(WallTime(at.0.saturating_add(policy.retention.identity_ms)))
 }
 
-/// The highest floors that `policy` allows at `wall`: what is asked is clamped to them.
-pub fn allowed(policy: &NamespaceRecord, wall: WallTime) -> Floors {
+/// The highest floors that a policy's retention allows at `wall`: what is asked is clamped to them.
+pub fn allowed(retention: &Retention, wall: WallTime) -> Floors {
     let before = |kept_ms: u64| WallTime(wall.0.saturating_sub(kept_ms).saturating_sub(RETENTION_MARGIN_MS));
-    let forget_before = match policy.retention.expired_keys {
+    let forget_before = match retention.expired_keys {
         ExpiredKeys::Durable => WallTime(0),
-        ExpiredKeys::New | ExpiredKeys::RejectOlder => before(policy.retention.identity_ms),
+        ExpiredKeys::New | ExpiredKeys::RejectOlder => before(retention.identity_ms),
     };
-    Floors { compact_before: before(policy.retention.body_ms), forget_before }
+    Floors { compact_before: before(retention.body_ms), forget_before }
 }
 
 pub(crate) fn raise_floors<V: View>(step: &mut Step<'_, V>, command: &RaiseFloors) -> Result<Answer, V::Error> {
     let Some(policy) = step.view.namespace(&command.tenant, &command.namespace)? else {
         return Ok(not_about_an_operation(Refusal::NotFound));
     };
-    let (allowed, asked) = (allowed(&policy, step.wall()), &command.floors);
+    let (allowed, asked) = (allowed(&policy.retention, step.wall()), &command.floors);
     let before = step.status(&command.tenant, &command.namespace)?.floors;
     let floors = Floors {
         compact_before: before.compact_before.max(asked.compact_before.min(allowed.compact_before)),
