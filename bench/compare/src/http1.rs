@@ -9,32 +9,46 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// Longest answer that is read.
-const ANSWER_BYTES_MAX: usize = 64 * 1024;
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
 const HEADERS_MAX: usize = 32;
 
-/// A connection that posts JSON to one path.
+/// A connection that posts JSON, and gets it.
 pub struct Http1 {
     stream: TcpStream,
-    head: String,
+    /// The header lines that are the same for all requests.
+    headers: String,
     request: Vec<u8>,
     answer: Vec<u8>,
 }
 
 impl Http1 {
     /// Connects; `headers` are further header lines, each with its line end.
-    pub async fn connect(target: SocketAddr, path: &str, headers: &str) -> anyhow::Result<Http1> {
+    pub async fn connect(target: SocketAddr, headers: &str) -> anyhow::Result<Http1> {
         let stream = TcpStream::connect(target).await.with_context(|| format!("connecting to {target}"))?;
         stream.set_nodelay(true)?;
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nhost: {target}\r\n{headers}content-type: application/json\r\ncontent-length: "
-        );
-        Ok(Http1 { stream, head, request: Vec::new(), answer: vec![0; ANSWER_BYTES_MAX] })
+        let headers = format!("host: {target}\r\n{headers}");
+        Ok(Http1 { stream, headers, request: Vec::new(), answer: vec![0; ANSWER_BYTES_MAX] })
     }
 
-    /// Sends one request and reads its answer: the status and the body.
-    pub async fn post(&mut self, body: &str) -> anyhow::Result<(u16, &[u8])> {
+    /// Posts a body and reads the answer: its status and its body.
+    pub async fn post(&mut self, path: &str, body: &str) -> anyhow::Result<(u16, &[u8])> {
+        let (headers, length) = (&self.headers, body.len());
         self.request.clear();
-        write!(self.request, "{}{}\r\n\r\n{body}", self.head, body.len())?;
+        write!(
+            self.request,
+            "POST {path} HTTP/1.1\r\n{headers}content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        )?;
+        self.exchange().await
+    }
+
+    /// Asks for a path and reads the answer likewise.
+    pub async fn get(&mut self, path: &str) -> anyhow::Result<(u16, &[u8])> {
+        self.request.clear();
+        write!(self.request, "GET {path} HTTP/1.1\r\n{}\r\n", self.headers)?;
+        self.exchange().await
+    }
+
+    async fn exchange(&mut self) -> anyhow::Result<(u16, &[u8])> {
         self.stream.write_all(&self.request).await?;
         let mut filled = 0;
         loop {

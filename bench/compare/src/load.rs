@@ -1,4 +1,4 @@
-//! The closed loop, the same for each system: every client creates fresh keys one after the other; what is answered
+//! The closed loop, the same for each system: every client sends one request after the other; what is answered
 //! within the measured window counts, what comes before warms up, and every answer is checked.
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use hdrhistogram::Histogram;
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::client::{Client, System};
+use crate::client::{Client, Done, System};
 
 /// Longest latency that the histogram holds; longer ones count as this.
 const LATENCY_US_MAX: u64 = 60_000_000;
@@ -35,10 +35,19 @@ pub struct Plan {
 
 /// What came of it.
 pub struct Report {
-    /// Latencies in microseconds of the answers within the window.
+    /// Latencies in microseconds of the requests answered within the window.
     pub latencies: Histogram<u64>,
-    /// Answers in all, warm-up included; each created its key.
-    pub answered: u64,
+    /// What these did.
+    pub within: Done,
+    /// What all requests did, preparation and warm-up included.
+    pub in_all: Done,
+}
+
+impl Report {
+    fn new() -> anyhow::Result<Report> {
+        let latencies = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3)?;
+        Ok(Report { latencies, within: Done::default(), in_all: Done::default() })
+    }
 }
 
 /// Connects all clients, lets them go together, and merges what they saw. The first wrong answer is the error.
@@ -59,11 +68,12 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
             workers.spawn(work(client, prefix, start.clone(), plan.warm_up, plan.measured));
         }
     }
-    let mut report = Report { latencies: histogram()?, answered: 0 };
+    let mut report = Report::new()?;
     while let Some(worker) = workers.join_next().await {
         let part = worker.context("a worker ended early")??;
         report.latencies.add(&part.latencies)?;
-        report.answered += part.answered;
+        report.within.add(part.within);
+        report.in_all.add(part.in_all);
     }
     Ok(report)
 }
@@ -75,25 +85,23 @@ async fn work(
     warm_up: Duration,
     measured: Duration,
 ) -> anyhow::Result<Report> {
-    let mut report = Report { latencies: histogram()?, answered: 0 };
+    let mut report = Report::new()?;
+    report.in_all = client.prepare(&prefix).await?;
     start.wait().await;
     let from = Instant::now() + warm_up;
     let until = from + measured;
-    loop {
+    for number in 0.. {
         let begun = Instant::now();
         if begun >= until {
-            return Ok(report);
+            break;
         }
-        client.create(&format!("{prefix}-{}", report.answered)).await?;
+        let done = client.request(&format!("{prefix}-{number}"), number).await?;
         let ended = Instant::now();
-        report.answered += 1;
+        report.in_all.add(done);
         if (from..until).contains(&ended) {
-            let us = u64::try_from((ended - begun).as_micros())?;
-            report.latencies.saturating_record(us);
+            report.latencies.saturating_record(u64::try_from((ended - begun).as_micros())?);
+            report.within.add(done);
         }
     }
-}
-
-fn histogram() -> anyhow::Result<Histogram<u64>> {
-    Ok(Histogram::new_with_bounds(1, LATENCY_US_MAX, 3)?)
+    Ok(report)
 }
