@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build test verify fix env deps compose-test compose-image advisories bench
+.PHONY: help run build test verify fix env deps compose-test compose-image advisories bench bench-wan bench-load
 
 # All clones share one target directory, so that each compiles the libraries only once.
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hapax/target
@@ -67,7 +67,14 @@ compose-test: compose-image ## start docker-compose.yml for real, stop a region,
 advisories: ## ask the RustSec database about the dependencies (needs the network)
 	@scripts/cargo-deny check advisories
 
-# Not part of CI: it measures, and a shared machine measures its neighbours.
-bench: build ## measure against etcd on this machine, about four minutes (apt-get install etcd-server etcd-client)
+# Not part of CI: they measure, and a shared machine measures its neighbours. They write into docs/benchmarks.md.
+bench: export COMPARE_BIN = $(CARGO_TARGET_DIR)/bench/release/hapax-compare
+bench: build bench-load ## measure beside etcd and PostgreSQL (apt-get install etcd-server etcd-client postgresql)
+	@scripts/bench-peers
+
+bench-wan: export COMPARE_BIN = $(CARGO_TARGET_DIR)/bench/release/hapax-compare
+bench-wan: build bench-load ## measure with 10, 40 and 80 ms between the nodes
+	@scripts/bench-wan
+
+bench-load:
 	@cargo build --release --locked --manifest-path bench/compare/Cargo.toml --target-dir "$(CARGO_TARGET_DIR)/bench"
-	@COMPARE_BIN="$(CARGO_TARGET_DIR)/bench/release/hapax-compare" scripts/bench-etcd
