@@ -138,6 +138,9 @@ pub struct RaftSection {
     /// How often the state is written to disk, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flush_interval_ms: Option<u64>,
+    /// Appends under way to one follower at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub append_window: Option<usize>,
 }
 
 impl RaftSection {
@@ -164,6 +167,14 @@ impl RaftSection {
             flush_interval: self.flush_interval_ms.map_or(base.flush_interval, Duration::from_millis),
             ..base
         }
+    }
+
+    fn transport(&self) -> transport::Config {
+        let base = match self.profile {
+            Profile::Lan => transport::Config::lan(),
+            Profile::Wan => transport::Config::wan(),
+        };
+        transport::Config { append_window: self.append_window.unwrap_or(base.append_window), ..base }
     }
 }
 
@@ -496,10 +507,7 @@ impl Config {
             scrub: Scrub::DEFAULT,
             retention: self.retention.consensus(),
             reads: self.reads.consensus(),
-            transport: match self.raft.profile {
-                Profile::Lan => transport::Config::lan(),
-                Profile::Wan => transport::Config::wan(),
-            },
+            transport: self.raft.transport(),
         })
     }
 
