@@ -562,3 +562,33 @@ fn list_or_commas<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Stri
         Either::Commas(text) => text.split(',').map(|entry| entry.trim().to_owned()).collect(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use figment::Figment;
+    use figment::providers::{Format as _, Toml};
+
+    use super::Config;
+
+    /// The configuration of one node with these lines in its `[raft]` section.
+    fn with_raft(lines: &str) -> Config {
+        let text = format!(
+            "[node]\nid = 1\nregion = \"r\"\ndata_dir = \"d\"\n\
+             [listen]\nclient = \"127.0.0.1:1\"\npeer = \"127.0.0.1:2\"\nmetrics = \"127.0.0.1:3\"\n\
+             [cluster]\nname = \"c\"\npeers = \"1=127.0.0.1:2\"\n[raft]\n{lines}\n"
+        );
+        Figment::from(Toml::string(&text)).extract().unwrap()
+    }
+
+    #[test]
+    fn the_window_is_the_profiles_unless_it_is_set() {
+        let window = |lines| with_raft(lines).node_config().unwrap().transport.append_window;
+        assert_eq!((window(""), window("profile = \"wan\"")), (16, 48));
+        assert_eq!(window("profile = \"wan\"\nappend_window = 1"), 1);
+        with_raft("append_window = 64").check().unwrap();
+        for wrong in ["append_window = 0", "append_window = 65"] {
+            let refused = with_raft(wrong).check().unwrap_err().to_string();
+            assert!(refused.contains("append_window"), "{refused}");
+        }
+    }
+}
