@@ -26,9 +26,10 @@ must_be_free() {
 }
 
 pids=()
+# stop_all [SIGNAL]
 stop_all() {
   local pid
-  for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+  for pid in "${pids[@]}"; do kill -s "${1:-TERM}" "$pid" 2>/dev/null || true; done
   for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
   pids=()
 }
@@ -91,7 +92,7 @@ load_before=$(cut -d' ' -f1-3 /proc/loadavg)
 facts_at_the_beginning() {
   local commit
   commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
-  git diff --quiet HEAD -- crates Cargo.lock 2>/dev/null || commit="$commit with changes"
+  git diff --quiet HEAD -- crates Cargo.lock 2>/dev/null || commit="$commit and changes"
   fact when "$(date -u '+%Y-%m-%d %H:%M UTC')"
   fact machine "$(nproc) cores ($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)), $(
     awk '/^MemTotal/ { printf "%d", $2 / 1024 }' /proc/meminfo) MiB memory, $(
@@ -99,7 +100,7 @@ facts_at_the_beginning() {
   # Of the mount's options, those that say something about a sync.
   fact disk "$(findmnt -n -o FSTYPE -T "$work") ($(findmnt -n -o OPTIONS -T "$work" | tr , '\n' |
     grep -xE 'rw|sync|(rel|no|lazy)atime|discard|(no)?barrier(=.*)?|data=.*|commit=.*' | paste -s -d ,))"
-  fact hapax "$("$hapax" --version | awk '{ print $2 }') (commit $commit), \`hapax dev\`: the default configuration"
+  fact hapax "$("$hapax" --version | awk '{ print $2 }') (commit $commit, profile $(basename "$(dirname "$hapax")")), \`hapax dev\`: the default configuration"
   fact nice "$(nice)"
   fact command "$([ "$(nice)" = 0 ] || echo "nice -n $(nice) ")make $1$([ "$rounds" = 3 ] || echo " ROUNDS=$rounds")"
 }
