@@ -288,13 +288,19 @@ async fn cut_off(world: &World, victim: usize) -> Result<()> {
     world.isolate(victim);
     // No read index that was begun from here on is confirmed, so nothing is recent after this and the staleness.
     let cut = Instant::now();
-    let quarantine = tokio::spawn({
-        let (other, operation) = (other.clone(), world.facts.operation.clone());
-        async move {
-            until(async || other.repair(&operation, "quarantine", "completed").await?.in_state("completed")).await?;
-            until(async || other.claim(&Claim::of("local/majority")).await?.is(201, "claimed")).await.map(drop)
-        }
-    });
+    let elsewhere = async {
+        let operation = &world.facts.operation;
+        until(async || other.repair(operation, "quarantine", "completed").await?.in_state("completed")).await?;
+        until(async || other.claim(&Claim::of("local/majority")).await?.is(201, "claimed")).await.map(drop)
+    };
+    let ((), (local, last)) = tokio::try_join!(elsewhere, asked(world, node, cut))?;
+    println!("{local} facts after the cut, the last one {} ms after it", last.as_millis());
+    ensure!(local > 0, "no fact was answered after the cut: nothing was proven");
+    Ok(())
+}
+
+/// Asks a node that was cut off until it says nothing any more: how often it said a fact, and when it last did.
+async fn asked(world: &World, node: &Caller, cut: Instant) -> Result<(usize, Duration)> {
     let (mut local, mut last, mut silent) = (0, Duration::ZERO, 0);
     while silent < 3 {
         for (claim, name, status, verdict) in world.facts.claims() {
@@ -311,9 +317,7 @@ async fn cut_off(world: &World, victim: usize) -> Result<()> {
         }
         nothing(node, ANSWER_WITHIN, async |node| node.claim(&Claim::of("local/alone")).await).await?;
     }
-    println!("{local} facts after the cut, the last one {} ms after it", last.as_millis());
-    ensure!(local > 0, "no fact was answered after the cut: nothing was proven");
-    quarantine.await?
+    Ok((local, last))
 }
 
 /// Back among the others, the node says what was changed meanwhile, and what did not change.

@@ -3,9 +3,11 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::num::NonZero;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -98,6 +100,9 @@ async fn cluster(options: &Options, directory: &Path) -> anyhow::Result<()> {
 fn prepare(options: &Options, directory: &Path) -> anyhow::Result<Vec<Node>> {
     let region =
         |id: u16| REGIONS.get(usize::from(id) - 1).map_or_else(|| format!("region-{id}"), |name| (*name).to_owned());
+    // The nodes share this machine's processors.
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = (processors / usize::from(options.nodes)).max(1);
     let peers: Vec<String> = (1..=options.nodes)
         .map(|id| {
             let (peer, client) = (options.port + PEER_OFFSET + id, options.port + id);
@@ -109,14 +114,14 @@ fn prepare(options: &Options, directory: &Path) -> anyhow::Result<Vec<Node>> {
         let home = directory.join(format!("node-{id}"));
         fs::create_dir_all(&home)?;
         let config = home.join("hapax.toml");
-        fs::write(&config, toml(options.port, id, &region(id), &home.join("data"), &peers)?)?;
+        fs::write(&config, toml(options.port, id, &region(id), &home.join("data"), threads, &peers)?)?;
         let log = home.join("hapax.log");
         nodes.push(Node { id, region: region(id), client_port: options.port + id, config, log, child: None });
     }
     Ok(nodes)
 }
 
-fn toml(port: u16, id: u16, region: &str, data: &Path, peers: &[String]) -> anyhow::Result<String> {
+fn toml(port: u16, id: u16, region: &str, data: &Path, threads: usize, peers: &[String]) -> anyhow::Result<String> {
     let data = data.to_str().context("the data directory's name is not UTF-8")?;
     let data = toml::Value::String(data.to_owned());
     Ok(format!(
@@ -125,6 +130,7 @@ fn toml(port: u16, id: u16, region: &str, data: &Path, peers: &[String]) -> anyh
 id = {id}
 region = "{region}"
 data_dir = {data}
+worker_threads = {threads}
 
 [listen]
 client = "127.0.0.1:{client}"

@@ -47,7 +47,11 @@ pub(crate) fn serve(file: &Path, options: ServeOptions) -> anyhow::Result<()> {
     let mut config = read(file)?;
     config.auth.dev_token = options.dev_token;
     logging::init(config.log.format, &config.log.level);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if config.node.worker_threads > 0 {
+        runtime.worker_threads(config.node.worker_threads);
+    }
+    let runtime = runtime.enable_all().build().context("no runtime")?;
     let served = runtime.block_on(async move {
         let until = async {
             if options.until_stdin_closes {

@@ -26,6 +26,9 @@ pub use namespaces::{
     Attempts, Authority, ConflictStyle, ExpiredKeys, NamespaceSection, OnLapse, RetentionSection, Scope,
 };
 
+/// More threads than any machine that this is meant for has processors.
+const WORKER_THREADS_MAX: usize = 1_024;
+
 /// Everything a node is told.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,6 +72,9 @@ pub struct NodeSection {
     pub region: String,
     /// Where it keeps everything.
     pub data_dir: PathBuf,
+    /// Threads that serve calls and agree with the other nodes; 0 for as many as there are processors.
+    #[serde(default)]
+    pub worker_threads: usize,
 }
 
 /// `[listen]`
@@ -424,6 +430,9 @@ impl Config {
     /// [`ConfigError`] names the first setting that is wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
         let peers = self.peers()?;
+        if self.node.worker_threads > WORKER_THREADS_MAX {
+            return Err(wrong("node.worker_threads", format!("is above {WORKER_THREADS_MAX}")));
+        }
         if !peers.contains_key(&self.node.id) {
             return Err(wrong("cluster.peers", format!("does not name node.id {}", self.node.id)));
         }
