@@ -198,7 +198,7 @@ mod tests {
         let mut subscription = tracker.waiters().subscribe(&key(2)).unwrap();
         let mut watch = tracker.watches().subscribe(&TenantTag::of(&tenant())).unwrap();
         let mut other = tracker.watches().subscribe(&TenantTag::of(&TenantId::new("other"))).unwrap();
-        let rows = vec![Change::Operation { record: executing(2, 11, 2_000), was: None }];
+        let rows = vec![Change::Operation { record: Box::new(executing(2, 11, 2_000)), was: None }];
         let events = vec![event(2)];
         tracker.applied(&Applied { index: 8, changes: &Changes { head: head_at(600), rows, events } });
         assert!(waiting.await.unwrap());

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// Takes RocksDB's allocations too: the library is linked with its `override` feature. (docs/adr/0007-dependencies.md)
+/// RocksDB's memory comes from it too: see `cpp/new_delete.cpp`. (docs/adr/0007-dependencies.md)
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
