@@ -69,12 +69,12 @@ impl Story {
     }
 
     /// The instant this far from now on the nodes' clocks.
-    fn from_now(&self, from_now_ms: i64) -> String {
+    fn later(&self, from_now_ms: i64) -> String {
         from_now(self.ahead_s * 1_000 + from_now_ms)
     }
 
     fn now_ms(&self) -> u64 {
-        millis(&self.from_now(0))
+        millis(&self.later(0))
     }
 
     /// Callers of the nodes that run.
@@ -314,7 +314,7 @@ async fn refused_by_age(story: &Story, old: &Ended) -> Result<()> {
     let nodes = story.cluster.callers();
     let stale = [old.claim.again(), claim_in("by-age", "age/never-seen").with("key_created_at", old_time(old))];
     let missing = claim_in("by-age", "age/1");
-    let coming = claim_in("by-age", "age/coming").with("key_created_at", story.from_now(600_000));
+    let coming = claim_in("by-age", "age/coming").with("key_created_at", story.later(600_000));
     for (at, node) in nodes.iter().enumerate() {
         for claim in &stale {
             node.claim(claim).await?.is(410, "key.retention-elapsed")?;
@@ -326,11 +326,11 @@ async fn refused_by_age(story: &Story, old: &Ended) -> Result<()> {
             let refused = node.claim(claim).await?.is(400, "request.invalid")?;
             ensure!(refused.text("pointer") == "/key_created_at", "{refused:?}");
         }
-        let fresh = claim_in("by-age", &format!("age/fresh/{at}")).with("key_created_at", story.from_now(0));
+        let fresh = claim_in("by-age", &format!("age/fresh/{at}")).with("key_created_at", story.later(0));
         let granted = node.claim(&fresh).await?.is(201, "claimed")?;
         ensure!(granted.epoch() > old.granted.epoch(), "{granted:?}");
         // The creation time is part of what the key is bound to.
-        let other = fresh.again().with("key_created_at", story.from_now(-1_000));
+        let other = fresh.again().with("key_created_at", story.later(-1_000));
         node.claim(&other).await?.is(409, "key.digest-mismatch")?;
         until(async || {
             let text = reqwest::get(&story.cluster.nodes[at].metrics_url).await?.text().await?;
@@ -368,7 +368,7 @@ async fn authority_whose_operation_was_forgotten_is_never_accepted_again() -> Re
         Ok::<_, anyhow::Error>(issued.text("capability_id").to_owned())
     };
     let lasting = bounded("DEC-3", "2100-01-01T00:00:00.000Z".to_owned()).await?;
-    let passing = bounded("DEC-4", story.from_now(300_000)).await?;
+    let passing = bounded("DEC-4", story.later(300_000)).await?;
     let mut spent = vec![
         Ended::new(&nodes[0], spending("refund/1", &single).because_of("MSG-1")).await?,
         Ended::new(&nodes[1], spending("refund/2", &lasting).with("resource", "ORD-2")).await?,
@@ -399,7 +399,10 @@ async fn authority_whose_operation_was_forgotten_is_never_accepted_again() -> Re
     refused(&nodes, &spent, &capabilities).await?;
 
     // What is decided now, under a new decision, is a new operation with a higher epoch.
-    let (operation, capability) = nodes[1].approve(&refund, "DEC-5").await?;
+    let operation = nodes[1].register(&refund).await?.is(201, "")?.text("operation_id").to_owned();
+    let until = json!({ "expires_at": story.later(600_000) });
+    let issued = nodes[1].issue(&operation, "DEC-5", 1, until).await?.is(201, "")?;
+    let capability = issued.text("capability_id").to_owned();
     ensure!(spent.iter().all(|old| old.operation() != operation), "a forgotten operation came back");
     let granted = nodes[2].claim(&spending("refund/1", &capability)).await?.is(201, "claimed")?;
     ensure!(spent.iter().all(|old| granted.epoch() > old.granted.epoch()), "{granted:?}");
@@ -447,14 +450,14 @@ async fn a_longer_policy_protects_what_is_not_yet_forgotten() -> Result<()> {
     let mut story = Story::start().await?;
     let nodes = story.cluster.callers();
     let mut unprotected = vec![Ended::new(&nodes[0], claim_in("anew", "longer/control")).await?];
-    let created = story.from_now(0);
+    let created = story.later(0);
     let aged = claim_in("by-age", "longer/1").with("key_created_at", created);
     let mut early = vec![Ended::new(&nodes[1], aged).await?];
     let durable = Ended::new(&nodes[2], claim_in("durable", "longer/durable")).await?;
     shown_times(&nodes, &unprotected[0], &durable).await?;
     story.jump_to(15 * MINUTE_S).await?;
     story.comes_to(&mut early, Stage::Identity, false).await?;
-    let aged = claim_in("by-age", "longer/2").with("key_created_at", story.from_now(0));
+    let aged = claim_in("by-age", "longer/2").with("key_created_at", story.later(0));
     let mut late = vec![Ended::new(&nodes[2], aged).await?];
 
     let longer = json!({ "retention": { "body_ms": 5 * IDENTITY_MS, "identity_ms": 10 * IDENTITY_MS,
