@@ -22,6 +22,11 @@ use tower::{Layer, Service};
 use super::series::Measured;
 use crate::problem::Refusal;
 
+/// What is read of a body that is refused for its length: twice the largest that is ever taken.
+const DISCARDED_BYTES_MAX: usize = 2 << 20;
+/// How long that may take.
+const DISCARD_TIME: Duration = Duration::from_secs(1);
+
 /// The global limit on requests at work, shared by all connections: consensus keeps the rest of the machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Gate(Arc<Semaphore>);
@@ -114,11 +119,27 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json")
 }
 
+/// Reads some of a body that is not wanted: a client that is still sending it when the connection closes finds a broken pipe,
+/// and may never see why.
+async fn discard(mut body: Body) {
+    let mut left = DISCARDED_BYTES_MAX;
+    let read = async {
+        while left > 0
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            left = left.saturating_sub(frame.data_ref().map_or(0, Bytes::len));
+        }
+    };
+    // Where it does not come, the answer goes out all the same.
+    let _ = tokio::time::timeout(DISCARD_TIME, read).await;
+}
+
 /// Reads a whole body of at most `most` bytes within `limit`.
 pub(crate) async fn read_body(body: Body, most: usize, limit: Duration) -> Result<Bytes, Refusal> {
     let too_large = || Refusal::detail(Code::RequestTooLarge, format!("the body has more than {most} bytes"));
-    // What says itself that it is too large is not waited for.
+    // What says itself that it is too large is not kept.
     if body.size_hint().lower() > most as u64 {
+        discard(body).await;
         return Err(too_large());
     }
     let collected = tokio::time::timeout(limit, Limited::new(body, most).collect()).await;
