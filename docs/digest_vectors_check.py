@@ -2,7 +2,8 @@
 """Recomputes docs/digest-vectors.json with Python's own json, unicodedata and hashlib.
 
 A second implementation of hapax-c14n/1 that shares nothing with the Rust one. Without arguments it checks;
-with --write it fills in `canonical` and `digest` of the accepted vectors, for adding one.
+with --write it fills in `canonical` and `digest` of the accepted vectors, for adding one. With --digest it reads
+vectors from standard input, one JSON object a line, and prints the digest of each, or "refused".
 """
 
 import hashlib
@@ -84,15 +85,28 @@ def canonical(vector):
     })
 
 
+def digest(vector):
+    return "sha256:" + hashlib.sha256(canonical(vector).encode("utf-8")).hexdigest()
+
+
+def answer():
+    for line in sys.stdin:
+        try:
+            print(digest(json.loads(line)))
+        except (ValueError, RecursionError):
+            print("refused")
+
+
 def main():
+    if "--digest" in sys.argv:
+        return answer()
     document = json.loads(VECTORS.read_text(encoding="utf-8"))
     wrong = [] if document["profile"] == PROFILE else ["profile"]
     for vector in document["accepted"]:
-        text = canonical(vector)
-        digest = "sha256:" + hashlib.sha256(text.encode("utf-8")).hexdigest()
+        computed = {"canonical": canonical(vector), "digest": digest(vector)}
         if "--write" in sys.argv:
-            vector.update(canonical=text, digest=digest)
-        elif (vector["canonical"], vector["digest"]) != (text, digest):
+            vector.update(computed)
+        elif any(vector[name] != value for name, value in computed.items()):
             wrong.append(vector["name"])
     for vector in document["refused"]:
         try:

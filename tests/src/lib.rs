@@ -11,5 +11,6 @@ pub mod load;
 pub mod provider;
 pub mod proxy;
 pub mod refunds;
+pub mod shell;
 pub mod wait;
 pub mod watcher;

@@ -1,14 +1,19 @@
 //! A fake payment provider with a ledger: what it recorded is what happened, whatever anybody's status says.
 //!
-//! Its keys mean what its own documentation would say: a key is recognised until it is pruned, whatever the first request came
-//! to; the same key with another payment is rejected before execution; a key whose first request is still at work is told so.
-//! It can be looked up by the caller's own reference without changing anything. (seed 000)
+//! Its keys mean what its own documentation would say: a key is recognised for 24 hours on its own clock, whatever the first
+//! request came to; the same key with another payment is rejected before execution; a key whose first request is still at work is
+//! told so. It can be looked up by the caller's own reference without changing anything, unless its status service is down, and it
+//! calls back: at least once, in no order, and late. (seeds 000 and 001)
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use hapax_client::provider::{Says, Send};
 use tokio::sync::oneshot;
+
+/// For how long a key is recognised, from its first request on.
+const KEYS_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
 /// What a caller asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,9 +74,15 @@ impl Answer {
 #[derive(Debug, Clone)]
 struct Saved {
     payment: Payment,
+    /// When the first request came, on the provider's clock.
+    at: Duration,
     /// Absent while the request is at work.
     answer: Option<Answer>,
 }
+
+/// The status service does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Down;
 
 #[derive(Debug, Default)]
 struct Ledger {
@@ -79,6 +90,11 @@ struct Ledger {
     refunds: Vec<Refund>,
     keys: HashMap<String, Saved>,
     faults: VecDeque<Fault>,
+    /// Since the provider began.
+    now: Duration,
+    status_down: bool,
+    /// Refunds of which nobody was called back yet, oldest first.
+    callbacks: Vec<Refund>,
 }
 
 /// The provider. Clones share their ledger.
@@ -133,9 +149,23 @@ impl Provider {
         self.ledger().faults.push_back(Fault::Reject);
     }
 
-    /// A day and an hour pass here: every key is pruned, as the documentation permits.
-    pub fn prune_keys(&self) {
-        self.ledger().keys.clear();
+    /// Time passes here: keys that are old enough by then are pruned, as the documentation permits.
+    pub fn pass(&self, time: Duration) {
+        let mut ledger = self.ledger();
+        ledger.now += time;
+        let now = ledger.now;
+        ledger.keys.retain(|_, saved| now - saved.at < KEYS_KEPT);
+    }
+
+    /// From now on the status service answers nothing, or answers again. Refunds are made all the same.
+    pub fn status_is_down(&self, down: bool) {
+        self.ledger().status_down = down;
+    }
+
+    /// The callbacks that are due: each of them twice, the newest first.
+    pub fn callbacks(&self) -> Vec<Refund> {
+        let due = std::mem::take(&mut self.ledger().callbacks);
+        due.into_iter().rev().flat_map(|refund| [refund.clone(), refund]).collect()
     }
 
     /// Makes a refund, once for each key that is remembered.
@@ -172,12 +202,15 @@ impl Provider {
             return (answer, None);
         }
         let fault = ledger.faults.pop_front();
-        ledger.keys.insert(key.to_owned(), Saved { payment: payment.clone(), answer: None });
+        let saved = Saved { payment: payment.clone(), at: ledger.now, answer: None };
+        ledger.keys.insert(key.to_owned(), saved);
         if matches!(fault, Some(Fault::Reject)) {
             return (Answer::of(402, Says::RejectedBeforeExecution, None), fault);
         }
         let id = format!("re_{}", ledger.refunds.len() + 1);
-        ledger.refunds.push(Refund { id: id.clone(), key: key.to_owned(), payment: payment.clone() });
+        let refund = Refund { id: id.clone(), key: key.to_owned(), payment: payment.clone() };
+        ledger.callbacks.push(refund.clone());
+        ledger.refunds.push(refund);
         (Answer::of(201, Says::Reference, Some(id)), fault)
     }
 
@@ -187,7 +220,15 @@ impl Provider {
         }
     }
 
-    /// Looks a refund up by the caller's own reference. Changes nothing.
+    /// Looks a refund up by the caller's own reference, as the provider's status service does. Changes nothing.
+    ///
+    /// # Errors
+    /// The service is down: nothing is known of the refund, not even that there is none.
+    pub fn look_up(&self, reference: &str) -> Result<Option<Refund>, Down> {
+        if self.ledger().status_down { Err(Down) } else { Ok(self.find(reference)) }
+    }
+
+    /// The first refund in the ledger for a reference.
     pub fn find(&self, reference: &str) -> Option<Refund> {
         self.ledger().refunds.iter().find(|refund| refund.payment.reference == reference).cloned()
     }
@@ -227,11 +268,28 @@ mod tests {
         assert_eq!((provider.requests("op").len(), provider.refunds("op").len()), (2, 1));
         let other = Payment { amount: "999.00".to_owned(), ..payment() };
         assert_eq!(provider.refund("a1", &other).await, Answer::of(400, Says::RejectedBeforeExecution, None));
-        provider.prune_keys();
+        provider.pass(KEYS_KEPT - Duration::from_secs(1));
+        assert_eq!(provider.refund("a1", &payment()).await, first, "inside the window");
+        provider.pass(Duration::from_secs(1));
         assert_ne!(provider.refund("a1", &payment()).await, first);
         provider.refund("a2", &payment()).await;
-        assert_eq!((provider.requests("op").len(), provider.refunds("op").len()), (5, 3));
+        assert_eq!((provider.requests("op").len(), provider.refunds("op").len()), (6, 3));
         assert!(provider.find("op").is_some_and(|refund| refund.id == "re_1") && provider.find("other").is_none());
+    }
+
+    #[tokio::test]
+    async fn it_calls_back_and_its_status_service_may_be_down() {
+        let provider = Provider::default();
+        provider.refund("a1", &payment()).await;
+        provider.refund("a2", &payment()).await;
+        provider.status_is_down(true);
+        assert_eq!(provider.look_up("op"), Err(Down));
+        provider.status_is_down(false);
+        assert!(matches!(provider.look_up("op"), Ok(Some(refund)) if refund.id == "re_1"));
+        assert_eq!(provider.look_up("other"), Ok(None));
+        let ids: Vec<_> = provider.callbacks().into_iter().map(|refund| refund.id).collect();
+        assert_eq!(ids, ["re_2", "re_2", "re_1", "re_1"]);
+        assert!(provider.callbacks().is_empty());
     }
 
     #[tokio::test]

@@ -10,7 +10,7 @@ use hapax_client::provider::proven_by;
 use serde_json::{Value, json};
 
 use crate::caller::{Answer, Caller, Claim};
-use crate::provider::{Payment, Provider};
+use crate::provider::{Payment, Provider, Refund};
 
 /// The namespace of the stories, in which every claim presents a capability.
 pub const NAMESPACE: &str = "refunds";
@@ -159,7 +159,8 @@ impl Refunds {
     }
 
     /// A reconciler's round: it leases what is unknown, asks the provider by the portal's own reference, and says what it found;
-    /// what it did not find waits for people. Nothing is sent again. Returns how many it found and how many it escalated.
+    /// what it did not find waits for people, and what it could not ask about waits for the next round. Nothing is sent again.
+    /// Returns how many it found and how many it escalated.
     ///
     /// # Errors
     /// A call is refused.
@@ -169,14 +170,15 @@ impl Refunds {
         for item in leased.body["items"].as_array().into_iter().flatten() {
             let (execution, operation) = (text(item, "execution_id")?, text(item, "operation_id")?);
             let epoch = item["lease_epoch"].as_u64().unwrap_or_default();
-            match self.provider.find(operation) {
-                Some(refund) => {
+            match self.provider.look_up(operation) {
+                Err(_) => {}
+                Ok(Some(refund)) => {
                     let more =
                         json!({ "external_id": refund.id, "proof": format!("found by reference: {refund:?}") });
                     node.resolve(execution, epoch, "completed", more).await?.in_state("completed")?;
                     found += 1;
                 }
-                None => {
+                Ok(None) => {
                     let body = json!({ "lease_epoch": epoch, "reason": "the provider does not know it" });
                     let path = format!("/v1/executions/{execution}/escalate");
                     node.post(&path, &body).await?.in_state("unknown")?;
@@ -185,6 +187,18 @@ impl Refunds {
             }
         }
         Ok((found, escalated))
+    }
+
+    /// The provider calls back: what it says is proof for whoever does not know, and is offered as that and as nothing else.
+    ///
+    /// # Errors
+    /// The cluster did not answer.
+    pub async fn called_back(&self, node: &Caller, refund: &Refund) -> Result<Answer> {
+        let read = node.operation(&refund.payment.reference).await?.is(200, "")?;
+        let execution = &read.body["execution"];
+        let epoch = execution["lease_epoch"].as_u64().unwrap_or(1);
+        let more = json!({ "external_id": refund.id, "proof": format!("called back: {refund:?}") });
+        node.resolve(text(execution, "execution_id")?, epoch, "completed", more).await
     }
 
     /// The state of an operation, through a node.

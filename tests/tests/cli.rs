@@ -1,49 +1,17 @@
 //! The command line's verbs on a real cluster, as a decider, a worker, a reconciler, an operator and an administrator type them:
 //! what is printed for scripts, and the exit codes.
 
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use hapax_tests::cluster::{Cluster, Options, binary};
-use serde_json::Value;
-
-/// A shell with a cluster to call.
-struct Shell {
-    urls: String,
-}
-
-impl Shell {
-    fn output(&self, line: &[&str]) -> Result<Output> {
-        let mut command = Command::new(binary());
-        command.args(line).env("HAPAX_URL", &self.urls).env("HAPAX_TOKEN", "dev").stdin(Stdio::null());
-        command.output().with_context(|| format!("{line:?}"))
-    }
-
-    /// The answer of a verb that is done.
-    fn done(&self, line: &[&str]) -> Result<Value> {
-        let output = self.output(&[line, &["-o", "json"]].concat())?;
-        ensure!(output.status.success(), "{line:?}: {}", String::from_utf8_lossy(&output.stderr));
-        serde_json::from_slice(&output.stdout).with_context(|| format!("{line:?}"))
-    }
-
-    /// A verb that is refused with `code`.
-    fn refused(&self, line: &[&str], code: &str) -> Result<()> {
-        let output = self.output(line)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.code() == Some(1) && said.contains(code), "{line:?} is not {code}: {output:?}");
-        Ok(())
-    }
-}
-
-fn text<'v>(value: &'v Value, field: &str) -> Result<&'v str> {
-    value[field].as_str().with_context(|| format!("{field} is in {value}"))
-}
+use hapax_tests::shell::{Shell, text};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_verbs_walk_through_a_payment_and_its_repair() -> Result<()> {
     let cluster = Cluster::start(Options::default()).await?;
     let urls: Vec<&str> = cluster.nodes.iter().map(|node| node.url.as_str()).collect();
-    let shell = Shell { urls: urls.join(",") };
+    let shell = Shell::new(urls.join(","), "dev");
     payment(&shell)?;
     repair(&shell)?;
     administration(&shell)?;

@@ -9,9 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use futures::future::join_all;
 use hapax_client::provider::{Send, proven_by};
 use hapax_client::{Client, Election, LeaseGuard, Outcome, Reported, ResultData, Settings};
-use hapax_tests::admin::from_now;
+use hapax_tests::admin::{from_now, millis};
 use hapax_tests::caller::{Caller, Claim};
 use hapax_tests::cluster::{Cluster, Options};
+use hapax_tests::faketime::{FakeTime, seen};
 use hapax_tests::provider::{Answer, Payment, Provider};
 use hapax_tests::refunds::{Message, NAMESPACE, Refunds, SECTION};
 use hapax_tests::wait::until;
@@ -19,6 +20,10 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 const SPENT: &str = "capability.already-consumed";
+/// How long the store's clock may take to follow those of the nodes, which are compared every ten seconds.
+const CLOCKS_WITHIN: Duration = Duration::from_secs(60);
+/// Longer than the provider recognises a key.
+const A_DAY_AND_AN_HOUR: Duration = Duration::from_secs(25 * 3_600);
 
 async fn start(limits: &str) -> Result<(Cluster, Vec<Caller>, Refunds)> {
     let options = Options { sections: SECTION.to_owned(), limits: limits.to_owned(), ..Options::default() };
@@ -56,11 +61,77 @@ async fn replayed_authority_never_reaches_the_provider() -> Result<()> {
         }
         refunds.ledger_shows(&message.operation, 1, 1)?;
         on_record(&nodes[n], &copy, SPENT).await?;
-        refunds.provider.prune_keys();
+        refunds.provider.pass(A_DAY_AND_AN_HOUR);
     }
     ensure!(refunds.state(&nodes[2], &message.operation).await? == "completed");
     racing_deliveries(&nodes, &refunds).await?;
     never_good(&nodes, &refunds).await
+}
+
+/// Everybody's clock goes on by this much, and the store's with them: an operation that begins now says so.
+async fn later(cluster: &Cluster, time: &FakeTime, passed: Duration) -> Result<()> {
+    let seconds = i64::try_from(passed.as_secs())?;
+    for node in &cluster.nodes {
+        time.set(node.id, seconds)?;
+        seen(node, seconds).await?;
+    }
+    let there = millis(&from_now(seconds * 1_000));
+    let begun = Instant::now();
+    loop {
+        let node = &cluster.callers()[1];
+        let granted = node.claim(&Claim::of(format!("later/{}", Uuid::new_v4()))).await?.is(201, "claimed")?;
+        let read = node.operation(granted.text("operation_id")).await?.is(200, "")?;
+        if millis(read.text("created_at")) >= there {
+            return Ok(());
+        }
+        ensure!(begun.elapsed() < CLOCKS_WITHIN, "the store's clock does not follow: {read:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A day and an hour go by for everybody. The provider has forgotten the key and would pay again; authority that was spent is spent, an
+/// outcome that nobody knows is unknown, and what was never used has expired meanwhile. (REQUIREMENTS 35, 44, 107, 135)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_later_the_provider_has_forgotten_and_the_store_has_not() -> Result<()> {
+    let time = FakeTime::new(3)?;
+    let options = Options { sections: SECTION.to_owned(), environment: time.environment(), ..Options::default() };
+    let cluster = Cluster::start(options).await?;
+    let nodes = cluster.callers();
+    let refunds = Refunds::new(nodes[0].clone());
+    let message = refunds.approve("ORD-8841", "120.00").await?;
+    let first = refunds.deliver(&nodes[0], &message).await?;
+    first.report.context("the provider was called")?.in_state("completed")?;
+    let unused = refunds.approve("ORD-UNUSED", "130.00").await?;
+    refunds.provider.lose_next_answer();
+    let lost = refunds.approve("ORD-LOST", "140.00").await?;
+    refunds.deliver(&nodes[1], &lost).await?.report.context("the provider was called")?.in_state("unknown")?;
+    for node in &nodes {
+        refunds.deliver(node, &message.resubmitted("MSG-77C")).await?.claim.is(409, SPENT)?;
+    }
+
+    // The store believes no clock that jumps by more than a day.
+    later(&cluster, &time, A_DAY_AND_AN_HOUR / 2).await?;
+    later(&cluster, &time, A_DAY_AND_AN_HOUR).await?;
+    refunds.provider.pass(A_DAY_AND_AN_HOUR);
+    let tomorrow = i64::try_from(A_DAY_AND_AN_HOUR.as_millis())? + 3_600_000;
+    let good = json!({ "expires_at": from_now(tomorrow) });
+    let reissued = refunds.decide(&lost.operation, "DEC-REISSUED", 1, good).await?;
+    let reissued = lost.with_authority("MSG-REISSUED", &reissued);
+    for (at, node) in nodes.iter().enumerate() {
+        let copy = message.resubmitted(&format!("MSG-77D-{at}"));
+        refunds.deliver(node, &copy).await?.claim.is(409, SPENT)?;
+        on_record(node, &copy, SPENT).await?;
+        refunds.deliver(node, &message).await?.claim.is(200, "duplicate_delivery")?;
+        refunds.deliver(node, &unused).await?.claim.is(403, "capability.expired")?;
+        refunds.deliver(node, &reissued).await?.claim.is(409, "operation.outcome-unknown")?;
+    }
+    refunds.ledger_shows(&message.operation, 1, 1)?;
+    refunds.ledger_shows(&unused.operation, 0, 0)?;
+    refunds.ledger_shows(&lost.operation, 1, 1)?;
+    ensure!(refunds.reconcile(&nodes[2]).await? == (1, 0), "not found by the portal's own reference");
+    // Had anybody asked the provider, it would have paid: the key means nothing to it any more.
+    refunds.provider.refund(first.claim.text("effect_key"), &refunds.payment(&message.operation)?).await;
+    refunds.ledger_shows(&message.operation, 2, 2)
 }
 
 /// 60 workers handle copies of one message at once, half of them resubmissions: the provider hears of one.
@@ -422,7 +493,7 @@ async fn handlers_in_the_wrong_order_are_convicted_by_the_ledger() -> Result<()>
     let payment = refunds.payment(&message.operation)?;
     for _ in 0..2 {
         refunds.provider.refund(&format!("refund-{}-a1", message.operation), &payment).await;
-        refunds.provider.prune_keys();
+        refunds.provider.pass(A_DAY_AND_AN_HOUR);
     }
     refunds.ledger_shows(&message.operation, 2, 2)
 }

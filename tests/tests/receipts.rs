@@ -134,6 +134,64 @@ async fn a_rejection_is_stored_as_what_it_was_and_the_status_resource_tells_when
     Ok(())
 }
 
+/// What a caller's API answers, in its first version: a sentence. It is stored under the version that it was written in.
+fn first_version(paid_cents: u64) -> (Value, &'static str) {
+    (json!({ "text": format!("{}.{:02} EUR", paid_cents / 100, paid_cents % 100) }), "payment/1")
+}
+
+/// The second version has fields.
+fn second_version(paid_cents: u64) -> (Value, &'static str) {
+    (json!({ "cents": paid_cents, "currency": "EUR" }), "payment/2")
+}
+
+/// What the second version makes of a receipt, whichever version wrote it.
+fn told_by_the_second(outcome: &Value) -> Result<Value> {
+    let result = &outcome["result"];
+    match outcome["schema_version"].as_str() {
+        Some("payment/2") => Ok(result.clone()),
+        Some("payment/1") => {
+            let text = result["text"].as_str().unwrap_or_default();
+            let digits: String = text.chars().filter(char::is_ascii_digit).collect();
+            Ok(second_version(digits.parse()?).0)
+        }
+        other => anyhow::bail!("nobody wrote {other:?}"),
+    }
+}
+
+/// A receipt that an older version of the caller's API wrote is read by the newer one after everything was restarted, and told in its
+/// own words: its meaning was kept apart from the answer that carried it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_receipt_is_told_in_the_words_of_a_newer_version() -> Result<()> {
+    let mut cluster = Cluster::start(Options::default()).await?;
+    let nodes = cluster.callers();
+    let mut claims = Vec::new();
+    for (cents, version) in [(12_050, first_version as fn(u64) -> (Value, &'static str)), (900, second_version)] {
+        let claim = Claim::of(format!("versions/{cents}"));
+        let granted = nodes[0].claim(&claim).await?.is(201, "claimed")?;
+        let (result, schema) = version(cents);
+        let body = json!({ "outcome": "completed", "status_code": 201, "schema_version": schema, "result": result });
+        report(&nodes[1], &granted, body).await?.in_state("completed")?;
+        claims.push((claim, cents));
+    }
+    for node in &mut cluster.nodes {
+        node.stop().await?;
+    }
+    for node in &mut cluster.nodes {
+        node.start()?;
+    }
+    cluster.ready().await?;
+    for (claim, cents) in &claims {
+        for node in &nodes {
+            let replay = node.claim(&claim.again()).await?.is(200, "replayed")?;
+            let outcome = &replay.body["outcome"];
+            ensure!(outcome["status_code"] == 201, "{replay:?}");
+            // As if it had happened under the second version: nothing of the first one's answer shows.
+            ensure!(told_by_the_second(outcome)? == second_version(*cents).0, "{replay:?}");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_text_in_every_field_still_has_a_meaning_in_each() -> Result<()> {
     let cluster = Cluster::start(Options::default()).await?;

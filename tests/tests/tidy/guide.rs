@@ -1,5 +1,5 @@
 //! What the guide owes its readers: each question of the texts' contract, profile, mechanism table and checklists has a row that
-//! answers it, and each page says where its promises end. (REQUIREMENTS 12, 46, 65, 68, 86, 91, 140, 141)
+//! answers it, and each page says where its promises end. (REQUIREMENTS 12, 46, 65, 68, 81, 86, 90, 91, 140, 141)
 
 /// A table that must answer these questions: page, heading, and words that begin or fill the cell that asks.
 struct Owed {
@@ -133,8 +133,13 @@ const OWED: [Owed; 9] = [
 ];
 
 /// Words that a section must have, where the requirement is no table.
-const SAID: [(&str, &str, &[&str]); 5] = [
+const SAID: [(&str, &str, &[&str]); 6] = [
     ("01-plain-key.md", "When you need less than Hapax", &["does not make its effect so"]),
+    (
+        "01-plain-key.md",
+        "The digest, where you compute it yourself",
+        &["NFC", "RFC 8785", "UTF-16", "transport", "operation_version", "twice", "64", "null", "SHA-256"],
+    ),
     ("02-outcomes.md", "The lease", &["provider", "broker"]),
     ("08-providers.md", "An effect in your own database", &["Both orders", "One transaction"]),
     ("08-providers.md", "Messages", &["Acknowledge **after** the report", "No lock is held"]),
@@ -194,6 +199,43 @@ fn a_question_without_an_answer_is_convicted() {
     assert!(unanswered(&asked, &["what?"]).is_empty());
     assert_eq!(unanswered(&asked, &["what?", "why?", "when?"]).len(), 2);
     assert_eq!(unanswered(&section(text, "Absent"), &["what?"]).len(), 1);
+}
+
+/// The number in the cell after the one that begins with `name`, on the first row that has one.
+fn measured(section: &[&str], name: &str, column: usize) -> f64 {
+    let rows = section.iter().map(|line| line.trim().trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>());
+    let mut named = rows.filter(|cells| cells.first().is_some_and(|cell| cell.starts_with(name)));
+    let cell = named.find_map(|cells| cells.get(column)?.parse().ok());
+    cell.unwrap_or_else(|| panic!("no number in column {column} of {name:?}"))
+}
+
+/// What the page says of the example is what its own measured bytes come to: a new measurement that stays in one place is found.
+/// (REQUIREMENTS 90)
+#[test]
+fn the_sizing_is_what_the_measured_bytes_come_to() {
+    const PER_SECOND: f64 = 25_000.0;
+    const DAY_S: f64 = 86_400.0;
+    let text = page("09-retention.md");
+    let sizing = section(&text, "Sizing");
+    let tib = |bytes: f64, days: f64| PER_SECOND * DAY_S * days * bytes / 1024_f64.powi(4);
+    let inline = measured(&sizing, "inline claim and `completed`", 1);
+    let body = measured(&sizing, "the same, with a 256-byte result", 2);
+    let capability = measured(&sizing, "registered, capability, message", 1);
+    let mut wrong = Vec::new();
+    for (row, raw) in [
+        ("their 1.1 KiB", tib(1.1 * 1024.0, 30.0)),
+        ("measured inline record", tib(inline, 30.0)),
+        ("measured, with a 256-byte result", tib(inline, 30.0) + tib(body, 7.0)),
+        ("measured capability record", tib(capability, 30.0)),
+    ] {
+        let line = sizing.iter().find(|line| line.starts_with(&format!("| {row}"))).copied().unwrap_or_default();
+        let (one, three) =
+            (format!("| {raw:.1} TiB |"), [format!(" {:.1} TiB |", 3.0 * raw), format!(" {:.0} TiB |", 3.0 * raw)]);
+        if !line.contains(&one) || !three.iter().any(|three| line.ends_with(three)) {
+            wrong.push(format!("{row:?} is {raw:.1} TiB, {:.1} on three nodes, and not {line:?}", 3.0 * raw));
+        }
+    }
+    super::must_be_clean(&wrong);
 }
 
 #[test]
