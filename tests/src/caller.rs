@@ -162,6 +162,11 @@ impl Caller {
         self.token.strip_prefix("hpx_")?.split('_').next()
     }
 
+    /// The whole token, its secret too.
+    pub fn token_text(&self) -> &str {
+        &self.token
+    }
+
     /// Sends a request as it is, with the caller's token.
     ///
     /// # Errors

@@ -35,6 +35,7 @@ mod receipts;
 mod record;
 mod repair;
 mod retention;
+mod secrets;
 mod sync_trace;
 mod tenants;
 mod unknown;

@@ -93,9 +93,19 @@ async fn of_a_client(nodes: &[Caller], by: &Caller) -> Result<()> {
     let (fast, second_token) = (fresh(by, "fast").await?, fresh(by, "fast").await?);
     let calm = fresh(by, "calm").await?;
     everybody_knows(&nodes[..1]).await?;
+    let polled = calm.claim(&Claim::of("polled")).await?.is(201, "claimed")?;
+    let polled = polled.text("operation_id");
     let (flooded, others) = tokio::join!(
-        // Two tokens of one client are one client.
-        flood(&[200], async |n| look(if n % 2 == 0 { &fast } else { &second_token }).await),
+        // Two tokens of one client are one client; polling, looking up and making keys are calls like any other.
+        flood(&[200, 201], async |n| {
+            let by = if n % 2 == 0 { &fast } else { &second_token };
+            match n % 4 {
+                0 => by.operation(polled).await,
+                1 => by.post("/v1/operations/lookup", &json!({ "namespace": "default", "key": "polled" })).await,
+                2 => by.claim(&Claim::of(format!("made/{n}"))).await,
+                _ => look(by).await,
+            }
+        }),
         join_all((0..20).map(|_| look(&calm))),
     );
     flooded?.kept_to(60)?;

@@ -141,7 +141,17 @@ impl Cursor {
     }
 
     pub(crate) fn fault(self, error: &serde_json::Error) -> Fault {
-        Fault { pointer: bounded(self.pointer), detail: bounded(error.to_string()) }
+        Fault { pointer: bounded(self.pointer), detail: bounded(without_value(&error.to_string()).to_owned()) }
+    }
+}
+
+/// Why a value is refused, without the value: a client may write a problem to a log that others read.
+fn without_value(text: &str) -> &str {
+    // serde says "invalid type: string "…", expected a …"; only what the reader expected is ours, and it comes last.
+    let says_it = text.starts_with("invalid type: ") || text.starts_with("invalid value: ");
+    match text.rfind(", expected ") {
+        Some(at) if says_it => &text[at + ", ".len()..],
+        _ => text,
     }
 }
 

@@ -169,6 +169,29 @@ fn a_body_is_one_object() {
     assert_eq!(refusal(Claim::read(b"{\"namespace\":\"\xff\"}", None, &Limits::default())).0, "/namespace");
 }
 
+/// A client may log the problem that it got: what was sent is not in it.
+#[test]
+fn no_refusal_says_a_value_back() {
+    let secret = "4111-1111";
+    let mut bodies = vec![
+        format!("\"{secret}\""),
+        format!("\", expected {secret}, expected {secret}\""),
+        secret.to_owned(),
+        format!("{{\"key\":\"{secret}"),
+    ];
+    for name in ["namespace", "key", "claim_id", "owner", "lease_ms", "wait_ms", "message", "epoch", "key_created_at"]
+    {
+        for value in [format!("\"{secret} \\u0001\""), format!("[\"{secret}\"]"), format!("{{\"x\":\"{secret}\"}}")] {
+            bodies.push(with(name, &value));
+        }
+    }
+    for body in bodies {
+        let (pointer, detail) = refusal(claim(&body));
+        assert!(!format!("{pointer} {detail}").contains(secret), "{body}: {pointer}: {detail}");
+    }
+    assert_eq!(refusal(claim(&format!("\"{secret}\""))).1, "expected a JSON object at line 1 column 11");
+}
+
 #[test]
 fn a_large_body_is_refused_unread() {
     let invalid = claim(&" ".repeat(64 * 1024 + 1)).unwrap_err();

@@ -106,6 +106,11 @@ impl Leadership {
         self.look(term, false)
     }
 
+    /// The newest term in which this process led, since it started.
+    pub fn newest_term(&self) -> Option<u64> {
+        self.lock().lead.map(|lead| lead.term)
+    }
+
     /// How long ago the last stamp was made, in any leadership.
     pub fn since_stamp(&self) -> Option<Duration> {
         let stamped_at = self.lock().stamped_at?;

@@ -17,7 +17,7 @@
 //! `transport` carry and keep · `state_adapter` applies · `observer`, `tracker`, `notify` tell · `read` confirms reads ·
 //! `fresh` says how recent this node's own state is, `repeats` counts what is refused from it · `sweep`, `retention` and `wall`
 //! are the leader's chores · `snapshot`, `maintenance` and `storage` keep the disk ·
-//! `bootstrap`, `status`, `agreement`, `series`, `state_series` and `node` are a node's life.
+//! `bootstrap`, `status`, `agreement`, `series`, `state_series`, `time_in_state` and `node` are a node's life.
 
 pub mod node;
 mod core;
@@ -53,6 +53,7 @@ pub mod status;
 mod agreement;
 pub mod series;
 mod state_series;
+pub mod time_in_state;
 
 pub mod clock;
 pub mod config;

@@ -45,6 +45,7 @@ use crate::state_adapter::{DurableState, GROUP, StateAdapter};
 use crate::state_source::{Source, StateSource};
 use crate::status::{Members, Status};
 use crate::storage::{SNAPSHOTS, Storage, StorageError};
+use crate::time_in_state::TimeInState;
 use crate::tracker::Tracker;
 use crate::transport::hello::Identity;
 use crate::transport::peers::kind;
@@ -129,7 +130,8 @@ impl Node {
 
         let source: Arc<dyn StateSource> = Arc::new(Source(state.clone()));
         let tracker = Tracker::new(Arc::clone(&clock), source);
-        let observers: Vec<Arc<dyn ApplyObserver>> = vec![Arc::clone(&tracker) as _];
+        let times = TimeInState::new();
+        let observers: Vec<Arc<dyn ApplyObserver>> = vec![Arc::clone(&tracker) as _, Arc::clone(&times) as _];
         let machine = StateAdapter::new(state.clone(), observers, snapshots).map_err(|error| recovery(&error))?;
         let group = log.group(GROUP.0).map_err(|error| recovery(&error))?;
         let adapter = LogAdapter::new(group, Arc::new(DurableState(state.clone())));
@@ -159,7 +161,7 @@ impl Node {
             draining: CancellationToken::new(),
             stopping: CancellationToken::new(),
         });
-        let node = Self(Arc::new(Inner::assemble(core, Arc::new(log), tracker)));
+        let node = Self(Arc::new(Inner::assemble(core, Arc::new(log), tracker, &times)));
         node.serve_peers(identity, receiver, listener);
         Ok(node)
     }
@@ -397,10 +399,11 @@ impl Node {
 }
 
 impl Inner {
-    fn assemble(core: Arc<Core>, log: Arc<LogStore>, tracker: Arc<Tracker>) -> Self {
+    fn assemble(core: Arc<Core>, log: Arc<LogStore>, tracker: Arc<Tracker>, times: &TimeInState) -> Self {
         let consensus: Arc<dyn Consensus> = Arc::new(RaftConsensus::new(core.raft.clone()));
         let leadership =
             Leadership::new(Arc::clone(&core.clock), Arc::clone(&consensus), core.config.timing.election_min());
+        times.count_for(Arc::clone(&leadership));
         let parts = propose::Parts {
             consensus: Arc::clone(&consensus),
             forward: Arc::new(core.peers.clone()),

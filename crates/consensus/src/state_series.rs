@@ -34,6 +34,7 @@ struct Figures {
     open: u64,
     unknown: u64,
     oldest_unknown_ms: u64,
+    oldest_to_reconcile_ms: u64,
     retention_lag_ms: u64,
 }
 
@@ -42,6 +43,7 @@ impl Figures {
         self.open += other.open;
         self.unknown += other.unknown;
         self.oldest_unknown_ms = self.oldest_unknown_ms.max(other.oldest_unknown_ms);
+        self.oldest_to_reconcile_ms = self.oldest_to_reconcile_ms.max(other.oldest_to_reconcile_ms);
         self.retention_lag_ms = self.retention_lag_ms.max(other.retention_lag_ms);
     }
 }
@@ -50,6 +52,7 @@ struct Gauges {
     open: Gauge,
     unknown: Gauge,
     oldest_unknown: Gauge,
+    oldest_to_reconcile: Gauge,
     retention_lag: Gauge,
 }
 
@@ -60,6 +63,7 @@ impl Gauges {
             open: gauge!("hapax_operations_open", &label()),
             unknown: gauge!("hapax_executions_unknown", &label()),
             oldest_unknown: gauge!("hapax_oldest_unknown_seconds", &label()),
+            oldest_to_reconcile: gauge!("hapax_oldest_to_reconcile_seconds", &label()),
             retention_lag: gauge!("hapax_retention_lag_seconds", &label()),
         }
     }
@@ -69,6 +73,7 @@ impl Gauges {
         self.open.set(figures.open as f64);
         self.unknown.set(figures.unknown as f64);
         self.oldest_unknown.set(seconds(figures.oldest_unknown_ms));
+        self.oldest_to_reconcile.set(seconds(figures.oldest_to_reconcile_ms));
         self.retention_lag.set(seconds(figures.retention_lag_ms));
     }
 }
@@ -104,8 +109,10 @@ fn look(state: &StateStore) -> Result<(BTreeMap<String, Figures>, Vec<Removed>),
         let mut figures = figures(policy, status, wall);
         if status.unknown > 0 && look_ups > 0 {
             look_ups -= 1;
-            let since = oldest_unknown(&view, tenant, name)?;
-            figures.oldest_unknown_ms = since.map_or(0, |since| wall.0.saturating_sub(since.0));
+            let [to_reconcile, escalated] =
+                oldest(&view, tenant, name)?.map(|since| since.map_or(0, |since| wall.0.saturating_sub(since.0)));
+            figures.oldest_to_reconcile_ms = to_reconcile;
+            figures.oldest_unknown_ms = to_reconcile.max(escalated);
         }
         found.entry(name.as_str().to_owned()).or_default().add(figures);
     }
@@ -124,23 +131,18 @@ fn figures(policy: &NamespaceRecord, status: &NamespaceStatus, wall: WallTime) -
         open: status.open,
         unknown: status.unknown,
         oldest_unknown_ms: 0,
+        oldest_to_reconcile_ms: 0,
         retention_lag_ms: lag.max(behind(allowed.forget_before, stands.forget_before)),
     }
 }
 
-/// Since when the oldest unknown execution is, whether it waits for people or not.
-fn oldest_unknown(
-    view: &StateView,
-    tenant: &TenantId,
-    name: &NamespaceName,
-) -> Result<Option<WallTime>, StorageFault> {
-    let mut oldest = None;
-    for class in [Class::Unknown, Class::Escalated] {
+/// Since when the oldest unknown execution is that reconcilers are to look at, and the oldest that waits for people.
+fn oldest(view: &StateView, tenant: &TenantId, name: &NamespaceName) -> Result<[Option<WallTime>; 2], StorageFault> {
+    let first = |class| {
         let (first, _) = view.list(tenant, name, class, None, None, 1)?;
-        let since = first.first().map(|record| record.place().since);
-        oldest = oldest.into_iter().chain(since).min();
-    }
-    Ok(oldest)
+        Ok(first.first().map(|record| record.place().since))
+    };
+    Ok([first(Class::Unknown)?, first(Class::Escalated)?])
 }
 
 /// Sums up those that have no series of their own, and cannot have any.
@@ -211,8 +213,18 @@ mod tests {
 
     #[test]
     fn a_namespace_of_several_tenants_is_summed_up() {
-        let mut all = Figures { open: 3, unknown: 1, oldest_unknown_ms: 70, retention_lag_ms: 5 };
-        all.add(Figures { open: 2, unknown: 2, oldest_unknown_ms: 60, retention_lag_ms: 9 });
-        assert_eq!(all, Figures { open: 5, unknown: 3, oldest_unknown_ms: 70, retention_lag_ms: 9 });
+        let mut all =
+            Figures { open: 3, unknown: 1, oldest_unknown_ms: 70, oldest_to_reconcile_ms: 8, retention_lag_ms: 5 };
+        all.add(Figures {
+            open: 2,
+            unknown: 2,
+            oldest_unknown_ms: 60,
+            oldest_to_reconcile_ms: 60,
+            retention_lag_ms: 9,
+        });
+        assert_eq!(
+            all,
+            Figures { open: 5, unknown: 3, oldest_unknown_ms: 70, oldest_to_reconcile_ms: 60, retention_lag_ms: 9 }
+        );
     }
 }

@@ -20,6 +20,7 @@ mod http;
 mod metrics;
 mod pace;
 mod problem;
+mod room;
 mod routes;
 mod state;
 mod waits;

@@ -7,12 +7,13 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use hapax_consensus::clock::{NodeClock, SystemClock};
-use hapax_consensus::series;
+use hapax_consensus::{series, time_in_state};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::{Connections, Timeouts};
+use crate::room::Room;
 
 /// Connections of scrapers at once.
 const SCRAPERS_MAX: usize = 16;
@@ -28,6 +29,11 @@ pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
             Matcher::Full(series::PEER_ROUND_TRIP.to_owned()),
             &series::peer_round_trip_buckets(),
         )?
+        .set_buckets_for_metric(
+            Matcher::Full(time_in_state::EXECUTING.to_owned()),
+            &time_in_state::executing_buckets(),
+        )?
+        .set_buckets_for_metric(Matcher::Full(time_in_state::UNKNOWN.to_owned()), &time_in_state::unknown_buckets())?
         .set_buckets_for_metric(Matcher::Suffix("_duration_seconds".to_owned()), &calls)?
         .install_recorder()
 }
@@ -37,11 +43,18 @@ fn doubling(first: f64, count: i32) -> Vec<f64> {
     (0..count).map(|power| first * 2f64.powi(power)).collect()
 }
 
+/// What is looked at when somebody asks.
+pub(crate) struct Shown {
+    pub(crate) data_dir: PathBuf,
+    /// By the name of what takes places there.
+    pub(crate) rooms: [(&'static str, Room); 4],
+}
+
 /// Serves `/metrics` until `stop`.
 pub(crate) async fn serve(
     listener: TcpListener,
     handle: PrometheusHandle,
-    data_dir: PathBuf,
+    shown: Shown,
     timeouts: Timeouts,
     stop: CancellationToken,
 ) {
@@ -60,12 +73,15 @@ pub(crate) async fn serve(
         // What this node believes the time is: operators compare nodes, and tests move it.
         metrics::gauge!("hapax_wall_clock_seconds").set(SystemClock.wall_ms() as f64 / 1_000.0);
         for part in ["log", "state", "snapshots"] {
-            metrics::gauge!("hapax_disk_size_bytes", "part" => part).set(size_of(&data_dir.join(part)) as f64);
+            metrics::gauge!("hapax_disk_size_bytes", "part" => part).set(size_of(&shown.data_dir.join(part)) as f64);
+        }
+        for (of, room) in &shown.rooms {
+            metrics::gauge!("hapax_saturation_ratio", "of" => *of).set(room.taken());
         }
         std::future::ready(handle.render())
     };
     let router = Router::new().route("/metrics", get(render));
-    Connections::new(listener, SCRAPERS_MAX, timeouts).serve(router, stop).await;
+    Connections::new(listener, Room::new(SCRAPERS_MAX), timeouts).serve(router, stop).await;
 }
 
 /// Bytes of the files under a directory; what goes away while it is looked at counts as nothing.

@@ -18,13 +18,13 @@ use hapax_consensus::storage::{Storage, StorageError};
 use hapax_consensus::transport::{TcpDialer, TcpListener};
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::LocalTokens;
 use crate::config::{Config, ConfigError};
-use crate::http::{Connections, Gate, Timeouts, bind};
+use crate::http::{Connections, Timeouts, bind};
 use crate::pace::Pace;
+use crate::room::Room;
 use crate::state::{App, Shared};
 use crate::waits::Waits;
 use crate::{bootstrap, metrics, routes};
@@ -58,6 +58,33 @@ pub enum ServeError {
     Fatal(String),
 }
 
+/// What callers find room in, or not.
+struct Rooms {
+    connections: Room,
+    requests: Room,
+    /// They hold a request each, and must not take the room of those who do not wait.
+    waits: Room,
+    watches: Room,
+}
+
+impl Rooms {
+    fn new(config: &Config) -> Self {
+        Self {
+            connections: Room::new(config.limits.connections),
+            requests: Room::new(config.limits.requests),
+            waits: Room::new((config.limits.requests / 2).max(1)),
+            watches: Room::new(config.limits.watches),
+        }
+    }
+
+    /// Each under the name by which its saturation is shown.
+    fn named(&self) -> [(&'static str, Room); 4] {
+        let Self { connections, requests, waits, watches } = self;
+        [("connections", connections), ("requests", requests), ("waits", waits), ("watches", watches)]
+            .map(|(name, room)| (name, room.clone()))
+    }
+}
+
 /// Runs a node until a signal or `until` ends it, or it must stop.
 ///
 /// # Errors
@@ -73,14 +100,15 @@ pub async fn serve(config: Config, until: impl Future<Output = ()>) -> Result<()
         header_read: Duration::from_millis(config.limits.header_timeout_ms),
         idle: Duration::from_millis(config.limits.wait_ms) + config.request_timeout() + IDLE_BEYOND_WAIT,
     };
-    let app = app(&config, node.clone(), stop.clone())?;
-    let router = routes::router(app, Gate::new(config.limits.requests));
-    let connections = Connections::new(client_listener, config.limits.connections, timeouts);
+    let rooms = Rooms::new(&config);
+    let app = app(&config, node.clone(), &rooms, stop.clone())?;
+    let router = routes::router(app, rooms.requests.clone());
+    let connections = Connections::new(client_listener, rooms.connections.clone(), timeouts);
     let clients = tokio::spawn(connections.serve(router, stop.clone()));
     let scrapes = tokio::spawn(metrics::serve(
         metrics_listener,
         recorder,
-        config.node.data_dir.clone(),
+        metrics::Shown { data_dir: config.node.data_dir.clone(), rooms: rooms.named() },
         timeouts,
         stop.clone(),
     ));
@@ -114,7 +142,7 @@ async fn start(config: &Config) -> Result<Node, ServeError> {
     Ok(Node::start(node_config, Seams { clock, storage, dialer: TcpDialer, listener, fatal }).await?)
 }
 
-fn app(config: &Config, node: Node, stop: CancellationToken) -> Result<App, ServeError> {
+fn app(config: &Config, node: Node, rooms: &Rooms, stop: CancellationToken) -> Result<App, ServeError> {
     Ok(App(Arc::new(Shared {
         node,
         cluster: config.cluster.name.clone(),
@@ -122,10 +150,10 @@ fn app(config: &Config, node: Node, stop: CancellationToken) -> Result<App, Serv
         tokens: LocalTokens::new(bootstrap::local_tokens(config)?),
         request_timeout: config.request_timeout(),
         body_timeout: Duration::from_millis(config.limits.body_timeout_ms),
-        waits: Waits::new(config.limits.requests / 2, stop.clone()),
+        waits: Waits::new(rooms.waits.clone(), stop.clone()),
         pace: Pace::default(),
         client_requests_per_second: config.limits.client_requests_per_second,
-        watches: Arc::new(Semaphore::new(config.limits.watches)),
+        watches: rooms.watches.clone(),
         stop,
     })))
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use hapax_api::Limits;
 use hapax_consensus::node::Node;
 
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::LocalTokens;
 use crate::pace::Pace;
+use crate::room::Room;
 use crate::waits::Waits;
 
 /// Shared by all requests.
@@ -34,7 +34,7 @@ pub(crate) struct Shared {
     /// Calls a second that one client may make; 0 for no limit of this kind.
     pub(crate) client_requests_per_second: u32,
     /// The room for watches.
-    pub(crate) watches: Arc<Semaphore>,
+    pub(crate) watches: Room,
     /// Cancelled when the node stops.
     pub(crate) stop: CancellationToken,
 }

@@ -1,13 +1,13 @@
 //! Waiting for an operation to change: bounded apart from other requests, woken by changes, by time, and by the end of
 //! the node.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use hapax_consensus::notify::Subscription;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+
+use crate::room::{Place, Room};
 
 /// A lease that is taken over, or lapses without a sweep yet, ends without a change: so waiters look again when it
 /// ends, but not in a tight loop.
@@ -16,7 +16,7 @@ const LOOK_AGAIN_MIN: Duration = Duration::from_millis(50);
 /// The room for waiters. They hold a request each, and must not take the room of those who do not wait.
 #[derive(Debug)]
 pub(crate) struct Waits {
-    room: Arc<Semaphore>,
+    room: Room,
     stop: CancellationToken,
 }
 
@@ -34,12 +34,12 @@ pub(crate) struct Wait {
     changed: Subscription,
     stop: CancellationToken,
     until: Instant,
-    _room: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Waits {
-    pub(crate) fn new(most: usize, stop: CancellationToken) -> Self {
-        Self { room: Arc::new(Semaphore::new(most.max(1))), stop }
+    pub(crate) fn new(room: Room, stop: CancellationToken) -> Self {
+        Self { room, stop }
     }
 
     /// A place until `until`, if there is time and room; without one the caller gets what there is at once.
@@ -47,8 +47,8 @@ impl Waits {
         if until <= Instant::now() || self.stop.is_cancelled() {
             return None;
         }
-        let room = Arc::clone(&self.room).try_acquire_owned().ok()?;
-        Some(Wait { changed: subscribe()?, stop: self.stop.clone(), until, _room: room })
+        let place = self.room.enter()?;
+        Some(Wait { changed: subscribe()?, stop: self.stop.clone(), until, _place: place })
     }
 }
 

@@ -1,7 +1,6 @@
 //! The accept loop: a cap on connections, and a limit on the time that each stage of one may take.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -10,9 +9,10 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
+
+use crate::room::Room;
 
 /// Largest head of a request, in bytes: the request line and all headers.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
@@ -38,13 +38,13 @@ pub(crate) struct Timeouts {
 #[derive(Debug)]
 pub(crate) struct Connections {
     listener: TcpListener,
-    slots: Arc<Semaphore>,
+    slots: Room,
     timeouts: Timeouts,
 }
 
 impl Connections {
-    pub(crate) fn new(listener: TcpListener, most: usize, timeouts: Timeouts) -> Self {
-        Self { listener, slots: Arc::new(Semaphore::new(most)), timeouts }
+    pub(crate) fn new(listener: TcpListener, slots: Room, timeouts: Timeouts) -> Self {
+        Self { listener, slots, timeouts }
     }
 
     /// Serves until `stop`, then lets the requests at work finish.
@@ -72,7 +72,7 @@ impl Connections {
 
     fn spawn(&self, stream: TcpStream, router: &Router, graceful: &GracefulShutdown) {
         // Beyond the cap a connection is closed at once: queueing it would let idle ones starve the rest.
-        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+        let Some(slot) = self.slots.enter() else {
             metrics::counter!("hapax_connections_refused_total").increment(1);
             return;
         };

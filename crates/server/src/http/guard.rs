@@ -1,7 +1,6 @@
 //! What is refused before a route runs, and how a body is read: bounded in size, time and number.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,43 +15,34 @@ use http::header::{CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, Method, Version};
 use http_body::Body as _;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use tokio::sync::Semaphore;
 use tower::{Layer, Service};
 
 use super::series::Measured;
 use crate::problem::Refusal;
+use crate::room::Room;
 
 /// What is read of a body that is refused for its length: twice the largest that is ever taken.
 const DISCARDED_BYTES_MAX: usize = 2 << 20;
 /// How long that may take.
 const DISCARD_TIME: Duration = Duration::from_secs(1);
 
-/// The global limit on requests at work, shared by all connections: consensus keeps the rest of the machine.
+/// Refuses what no route should see, passes the rest while there is room, and measures it. The room for requests at work is shared by
+/// all connections: consensus keeps the rest of the machine.
 #[derive(Debug, Clone)]
-pub(crate) struct Gate(Arc<Semaphore>);
-
-impl Gate {
-    pub(crate) fn new(most: usize) -> Self {
-        Self(Arc::new(Semaphore::new(most)))
-    }
-}
-
-/// Refuses what no route should see, passes the rest while there is room, and measures it.
-#[derive(Debug, Clone)]
-pub(crate) struct Guard(pub(crate) Gate);
+pub(crate) struct Guard(pub(crate) Room);
 
 impl<S> Layer<S> for Guard {
     type Service = Guarded<S>;
 
     fn layer(&self, inner: S) -> Guarded<S> {
-        Guarded { gate: self.0.clone(), inner }
+        Guarded { room: self.0.clone(), inner }
     }
 }
 
 /// See [`Guard`]. A service of its own, since axum's functions between routes cost five allocations and as many copies of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Guarded<S> {
-    gate: Gate,
+    room: Room,
     inner: S,
 }
 
@@ -73,14 +63,15 @@ where
         if let Err(refusal) = well_formed(&request) {
             return ready(Ok(refusal.into_response())).boxed();
         }
-        let Ok(permit) = Arc::clone(&self.gate.0).try_acquire_owned() else {
+        let Some(place) = self.room.enter() else {
+            metrics::counter!("hapax_requests_refused_total").increment(1);
             return ready(Ok(Refusal::new(Code::StoreOverloaded).into_response())).boxed();
         };
         let measured = Measured::begin(&request);
         let response = self.inner.call(request);
         Box::pin(async move {
             let response = response.await?;
-            drop(permit);
+            drop(place);
             measured.end(response.status());
             Ok(response)
         })

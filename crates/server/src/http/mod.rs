@@ -6,4 +6,4 @@ mod guard;
 mod series;
 
 pub(crate) use connections::{Connections, Timeouts, bind};
-pub(crate) use guard::{Gate, Guard, read_body};
+pub(crate) use guard::{Guard, read_body};

@@ -30,12 +30,13 @@ use serde::Serialize;
 
 use crate::auth::Caller;
 use crate::calls::{self, Reply};
-use crate::http::{Gate, Guard, read_body};
+use crate::http::{Guard, read_body};
 use crate::problem::Refusal;
+use crate::room::Room;
 use crate::state::App;
 
 /// The router of the client listener.
-pub(crate) fn router(app: App, gate: Gate) -> Router {
+pub(crate) fn router(app: App, room: Room) -> Router {
     let calls = Router::new()
         .merge(protocol())
         .merge(administration())
@@ -44,8 +45,8 @@ pub(crate) fn router(app: App, gate: Gate) -> Router {
         .route(endpoints::ERROR_PAGE, get(health::error_page))
         .method_not_allowed_fallback(|| async { Refusal::new(Code::MethodNotAllowed) })
         .fallback(|| async { Refusal::new(Code::NotFound) })
-        .layer(Guard(gate));
-    // Probes stay outside the gate: a busy node is alive, and is not to be restarted for being busy.
+        .layer(Guard(room));
+    // Probes stay outside that room: a busy node is alive, and is not to be restarted for being busy.
     Router::new()
         .route(endpoints::LIVEZ, get(health::live))
         .route(endpoints::READYZ, get(health::ready))

@@ -2,7 +2,6 @@
 //! Pulled from the state by position, so that a slow reader costs nothing but its connection.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -20,13 +19,13 @@ use hapax_machine::ids::{NamespaceName, TenantTag};
 use hapax_store::state::{EventPosition, Events};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until};
 
 use crate::auth::Caller;
 use crate::calls;
 use crate::convert;
 use crate::problem::Refusal;
+use crate::room::Place;
 use crate::state::App;
 
 /// Events that one look takes from the state, of all tenants.
@@ -43,7 +42,7 @@ struct Watcher {
     changed: Watch,
     told: Instant,
     over: bool,
-    _room: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 pub(super) async fn watch(
@@ -62,7 +61,7 @@ pub(super) async fn watch(
         Some(name) => Some(calls::namespace(&app, &caller, name)?.name),
         None => None,
     };
-    let room = Arc::clone(&app.watches).try_acquire_owned().map_err(|_| Refusal::new(Code::StoreOverloaded))?;
+    let place = app.watches.enter().ok_or_else(|| Refusal::new(Code::StoreOverloaded))?;
     let tag = TenantTag::of(&caller.machine().tenant);
     let changed = app.node.watch(tag).ok_or_else(|| Refusal::new(Code::StoreOverloaded))?;
     // A position that another node told may be of an entry that is not applied here yet: after this it is.
@@ -72,7 +71,7 @@ pub(super) async fn watch(
         None => EventPosition::behind_entry(view.revision().index),
     };
     drop(view);
-    let watcher = Watcher { app, caller, namespace, at, changed, told: Instant::now(), over: false, _room: room };
+    let watcher = Watcher { app, caller, namespace, at, changed, told: Instant::now(), over: false, _place: place };
     let begun = watcher.position_event();
     let first = stream::once(async move { Ok::<_, Infallible>(Bytes::from(begun)) });
     let rest = stream::unfold(watcher, |mut watcher| async move {
