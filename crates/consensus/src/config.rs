@@ -123,11 +123,15 @@ impl Scrub {
 pub struct Retention {
     /// How often the leader looks whether floors can be raised.
     pub interval: Duration,
-    /// Time from one pass over the state that gives back what is gone to the next. One reads and writes all of it.
+    /// Time from one pass over the state that gives back what is gone to the next. One reads and writes all of it, and takes half
+    /// of this time.
     pub compact_interval: Duration,
-    /// How fast such a pass goes, in bytes per second.
+    /// How fast such a pass goes at most, in bytes per second; where that is too slow for half of the interval, it takes longer.
     pub compact_bytes_per_s: u64,
 }
+
+/// A pass goes no slower, in bytes per second: what is small is done soon.
+const PASS_BYTES_PER_S_MIN: u64 = 1 << 20;
 
 impl Retention {
     /// A look a minute; a pass every six hours at most, at a rate that leaves the disk to claims.
@@ -136,6 +140,13 @@ impl Retention {
         compact_interval: Duration::from_secs(6 * 3_600),
         compact_bytes_per_s: 32 << 20,
     };
+
+    /// How fast a pass over so many bytes goes. Nobody waits for it, so it goes no faster than it must.
+    pub(crate) fn pass_bytes_per_s(&self, bytes: u64) -> u64 {
+        let half_ms = u64::try_from(self.compact_interval.as_millis() / 2).unwrap_or(u64::MAX).max(1);
+        let enough = (bytes / half_ms).saturating_mul(1_000);
+        enough.max(PASS_BYTES_PER_S_MIN).min(self.compact_bytes_per_s)
+    }
 }
 
 /// How recent this node's own state must be for answers that do not go through the log.
@@ -445,6 +456,21 @@ mod tests {
         let wan = NodeConfig { timing: Timing::WAN, transport: transport::Config::wan(), ..config() };
         assert_eq!(wan.check(), Ok(()));
         assert!(config().raft().is_ok() && wan.raft().is_ok());
+    }
+
+    #[test]
+    fn a_pass_takes_half_of_the_interval_within_its_bounds() {
+        let pace = |bytes, compact_interval| {
+            Retention { compact_interval, compact_bytes_per_s: 32 << 20, ..Retention::DEFAULT }.pass_bytes_per_s(bytes)
+        };
+        let (hours, ms) = (Duration::from_hours(6), Duration::from_millis);
+        assert_eq!(pace(0, hours), 1 << 20, "no slower");
+        assert_eq!(pace(108_000_000_000, hours), 10_000_000);
+        assert_eq!(pace(1 << 40, hours), 32 << 20, "no faster");
+        assert_eq!(pace(4_000_000, ms(1_000)), 8_000_000);
+        assert_eq!(pace(1 << 20, ms(0)), 32 << 20, "an interval that has no half");
+        let slow = Retention { compact_bytes_per_s: 1_000, ..Retention::DEFAULT };
+        assert_eq!(slow.pass_bytes_per_s(0), 1_000, "what is configured goes before");
     }
 
     #[test]

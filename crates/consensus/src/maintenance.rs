@@ -49,19 +49,21 @@ pub(crate) async fn compact(core: Arc<Core>) {
             () = core.stopping.cancelled() => return,
             _ = due.tick() => {}
         }
-        if Instant::now() < not_before {
+        let began = Instant::now();
+        if began < not_before {
             continue;
         }
         let compacting = Arc::clone(&core);
         let compacted = tokio::task::spawn_blocking(move || {
-            let mut pace = Paced::new(&compacting, settings.compact_bytes_per_s);
+            let bytes = compacting.state.retained_bytes()?;
+            let mut pace = Paced::new(&compacting, settings.pass_bytes_per_s(bytes));
             let whole = compacting.state.compact_if_due(&mut |bytes| pace.step(bytes))?;
             Ok::<_, StorageFault>((whole || pace.bytes > 0).then_some((whole, pace.bytes)))
         });
         match compacted.await {
             Ok(Ok(None)) => {}
             Ok(Ok(Some((whole, bytes)))) => {
-                not_before = Instant::now() + settings.compact_interval;
+                not_before = began + settings.compact_interval;
                 tracing::info!(bytes, whole, "space of what is forgotten was given back");
             }
             Ok(Err(fault)) => core.fatal.raise(fault.to_string()),

@@ -70,6 +70,16 @@ impl StateStore {
         Ok(whole)
     }
 
+    /// About what a pass has to read and write: what the files of those families take.
+    ///
+    /// # Errors
+    /// Fatal.
+    pub fn retained_bytes(&self) -> Result<u64, StorageFault> {
+        let gate = &self.0.gate;
+        gate.check()?;
+        gate.pass(self.disk().bytes(&Family::RETAINED))
+    }
+
     /// What retention has removed from the disk since this state was opened, family by family.
     pub fn removed(&self) -> Vec<Removed> {
         self.disk().horizon().removed()

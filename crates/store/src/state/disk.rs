@@ -200,6 +200,9 @@ pub(crate) trait Disk: Send + Sync {
     /// What of this instance retention may remove.
     fn horizon(&self) -> &Horizon;
 
+    /// About what `families` take of the disk.
+    fn bytes(&self, families: &[Family]) -> Result<u64, StorageFault>;
+
     /// Removes what the horizon lets go from `families`. `pace` is told the bytes that were gone through, and may end it; whether
     /// it came to the end.
     fn compact(&self, families: &[Family], pace: Pace<'_>) -> Result<bool, StorageFault>;

@@ -18,8 +18,9 @@ use super::horizon::{Horizon, Judge, LookUp};
 use super::rocks::handle;
 use crate::seam::StorageFault;
 
-/// A pass compacts about so much at a time.
-const SLICE_BYTES: u64 = 256 << 20;
+/// A pass compacts a file at a time, and small ones together until they are so much: between two it waits, so that what others
+/// notice of it is short.
+const SLICE_BYTES: u64 = 16 << 20;
 
 /// What the compactions of one database share.
 pub(super) struct Removal {
@@ -148,6 +149,13 @@ pub(super) fn pass(db: &DB, families: &[Family], pace: Pace<'_>) -> Result<bool,
         }
     }
     Ok(true)
+}
+
+/// What the files of `families` hold.
+pub(super) fn bytes(db: &DB, families: &[Family]) -> Result<u64, rocksdb::Error> {
+    let files = db.live_files()?;
+    let among = files.iter().filter(|file| families.iter().any(|family| file.column_family_name == family.name()));
+    Ok(among.map(|file| file.size as u64).sum())
 }
 
 /// A range of keys, both ends in it, and about how much lies there.

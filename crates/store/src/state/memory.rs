@@ -239,6 +239,12 @@ impl Disk for MemoryDisk {
         &self.horizon
     }
 
+    fn bytes(&self, families: &[Family]) -> Result<u64, StorageFault> {
+        let platter = self.platter("ask for the size of the state")?;
+        let rows = families.iter().flat_map(|family| of_family(&platter.durable, *family, &[]));
+        Ok(rows.map(|(row, value)| (row.1.len() + value.len()) as u64).sum())
+    }
+
     fn compact(&self, families: &[Family], pace: Pace<'_>) -> Result<bool, StorageFault> {
         for family in families {
             let mut platter = self.platter("compact the state")?;

@@ -385,6 +385,10 @@ impl Disk for RocksDisk {
         &self.removal.horizon
     }
 
+    fn bytes(&self, families: &[Family]) -> Result<u64, StorageFault> {
+        filter::bytes(&self.db, families).map_err(|error| self.fault("ask for the sizes of files", &error))
+    }
+
     fn compact(&self, families: &[Family], pace: Pace<'_>) -> Result<bool, StorageFault> {
         filter::pass(&self.db, families, pace).map_err(|error| self.fault("compact the state", &error))
     }
