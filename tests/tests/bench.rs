@@ -45,11 +45,12 @@ async fn counted(cluster: &Cluster, parts: &[&str]) -> Result<u64> {
 async fn what_it_says_is_what_the_nodes_counted() -> Result<()> {
     let cluster = Cluster::start(Options::default()).await?;
     let folder = tempfile::tempdir()?;
-    let kinds: [(&[&str], &[&str]); 8] = [
+    let kinds: [(&[&str], &[&str]); 9] = [
         (&["--workload", "claim"], &["claimed"]),
         (&["--workload", "claim", "--batch", "16"], &["claimed"]),
         (&["--workload", "claim", "--rate", "200"], &["claimed"]),
         (&["--workload", "claim-report"], &["claimed", "completed"]),
+        (&["--workload", "claim-report", "--batch", "16", "--result-size", "256"], &["claimed", "completed"]),
         (&["--workload", "replay"], &["replayed"]),
         (&["--workload", "hot-key"], &["claimed", "in_progress"]),
         (&["--workload", "capability"], &["registered", "issued", "claimed", "completed"]),

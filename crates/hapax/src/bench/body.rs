@@ -17,13 +17,14 @@ impl Bodies {
         &self.0
     }
 
-    /// A batch of claims.
-    pub(super) fn batch<'c>(&mut self, claims: impl IntoIterator<Item = Claim<'c>>) -> &[u8] {
+    /// A batch of calls of one kind, each written by its fields.
+    pub(super) fn batch<W: FnOnce(&mut Vec<u8>)>(&mut self, kind: &str, items: impl IntoIterator<Item = W>) -> &[u8] {
         self.one(|out| {
             out.extend_from_slice(b"{\"items\":[");
-            for (number, claim) in claims.into_iter().enumerate() {
-                out.extend_from_slice(if number == 0 { b"{\"kind\":\"claim\"," } else { b",{\"kind\":\"claim\"," });
-                claim.fields(out);
+            for (number, fields) in items.into_iter().enumerate() {
+                let comma = if number == 0 { "" } else { "," };
+                let _ = write!(out, "{comma}{{\"kind\":\"{kind}\",");
+                fields(out);
                 out.push(b'}');
             }
             out.extend_from_slice(b"]}");
@@ -48,7 +49,7 @@ impl Claim<'_> {
         out.push(b'}');
     }
 
-    fn fields(&self, out: &mut Vec<u8>) {
+    pub(super) fn fields(&self, out: &mut Vec<u8>) {
         let Claim { namespace, key, value, authority } = self;
         let id = claim_id();
         // Writing to memory cannot fail.
@@ -79,17 +80,31 @@ pub(super) fn issue(out: &mut Vec<u8>) {
 
 /// The report of an outcome.
 pub(super) fn outcome(lease_epoch: u64, outcome: &str, result: Option<&str>, out: &mut Vec<u8>) {
-    let _ = write!(out, "{{\"lease_epoch\":{lease_epoch},\"outcome\":\"{outcome}\"");
+    out.push(b'{');
+    outcome_fields(lease_epoch, outcome, result, out);
+    out.push(b'}');
+}
+
+/// What stands in it.
+pub(super) fn outcome_fields(lease_epoch: u64, outcome: &str, result: Option<&str>, out: &mut Vec<u8>) {
+    let _ = write!(out, "\"lease_epoch\":{lease_epoch},\"outcome\":\"{outcome}\"");
     if let Some(result) = result {
         let _ = write!(out, ",\"result\":{{\"receipt\":\"{result}\"}}");
     }
-    out.push(b'}');
+}
+
+/// The report of a completed execution in a batch.
+pub(super) fn report_fields(execution: &str, lease_epoch: u64, result: Option<&str>, out: &mut Vec<u8>) {
+    let _ = write!(out, "\"execution_id\":\"{execution}\",");
+    outcome_fields(lease_epoch, "completed", result, out);
 }
 
 /// A random id without asking the system for randomness each time.
 fn claim_id() -> Uuid {
     Builder::from_random_bytes(rand::random()).into_uuid()
 }
+
+const LETTERS: &[u8; 64] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
 
 /// Printable text of this length in no short period.
 pub(super) fn noise(length: usize) -> String {
@@ -98,9 +113,31 @@ pub(super) fn noise(length: usize) -> String {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        char::from(b'a' + (state % 26) as u8)
+        char::from(LETTERS[(state >> 58) as usize])
     });
     letters.collect()
+}
+
+/// Results of one length that are alike in nothing, so that a store cannot press many of them into one.
+#[derive(Debug)]
+pub(super) struct Results {
+    pool: String,
+    length: usize,
+}
+
+impl Results {
+    /// Much more than a store presses together at a time.
+    const POOL: usize = 4 << 20;
+
+    pub(super) fn of(length: usize) -> Results {
+        Results { pool: noise(Self::POOL + length), length }
+    }
+
+    /// One of them.
+    pub(super) fn draw(&self) -> &str {
+        let from = rand::random_range(0..=Self::POOL);
+        &self.pool[from..from + self.length]
+    }
 }
 
 /// A field of an answer that is a text without escapes, such as an id.
@@ -108,6 +145,14 @@ pub(super) fn text_field<'b>(body: &'b [u8], name: &str) -> Option<&'b str> {
     let body = std::str::from_utf8(body).ok()?;
     let from = body.find(&format!("\"{name}\":\""))? + name.len() + 4;
     body[from..].split('"').next()
+}
+
+/// Everything in an answer from each place on where a field of this name begins that is a text.
+pub(super) fn each_with<'b>(body: &'b [u8], name: &str) -> impl Iterator<Item = &'b [u8]> {
+    let text = std::str::from_utf8(body).unwrap_or_default();
+    let wanted = format!("\"{name}\":\"");
+    let places: Vec<usize> = text.match_indices(&wanted).map(|(at, _)| at).collect();
+    places.into_iter().map(move |at| &body[at..])
 }
 
 /// A field of an answer that is a number.
@@ -146,9 +191,19 @@ mod tests {
             let body = bodies.one(|out| outcome(7, "completed", result, out));
             OutcomeRequest::read(body, &limits).expect("a report");
         }
-        let body = bodies.batch([CLAIM, CLAIM, CLAIM]);
-        let batch = Batch::read(body, &limits).expect("a batch");
+        let claims = bodies.batch("claim", [CLAIM; 3].map(|claim| move |out: &mut Vec<u8>| claim.fields(out)));
+        let batch = Batch::read(claims, &limits).expect("a batch");
         assert!(batch.items.len() == 3 && batch.items.iter().all(Result::is_ok));
+        let execution = format!("ex_{}", uuid::Uuid::nil());
+        let reports = bodies.batch(
+            "outcome",
+            [None, Some("r")].map(|result| {
+                let execution = &execution;
+                move |out: &mut Vec<u8>| report_fields(execution, 7, result, out)
+            }),
+        );
+        let batch = Batch::read(reports, &limits).expect("a batch");
+        assert!(batch.items.len() == 2 && batch.items.iter().all(Result::is_ok), "{batch:?}");
     }
 
     #[test]

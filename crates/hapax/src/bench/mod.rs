@@ -6,6 +6,7 @@ mod workload;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -17,6 +18,7 @@ use hapax_load::{log::Seen, plot};
 use crate::args::Call;
 use crate::exit::Failure;
 use crate::output::{self, Format};
+use body::Results;
 use node::Target;
 use workload::{Caller, Settings};
 
@@ -51,7 +53,7 @@ pub(crate) struct BenchArgs {
     /// Calls a second over all connections, sent whatever the answers do; without it, each connection calls as soon as it is answered.
     #[arg(long, value_parser = value_parser!(u64).range(1..=10_000_000))]
     rate: Option<u64>,
-    /// Claims that travel in one body, for the workload claim; then a call is a body.
+    /// Claims, or reports, that travel in one body, for the workloads claim and claim-report; then a call is a body.
     #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(1..=256))]
     batch: u64,
     /// Seconds that are measured.
@@ -95,7 +97,7 @@ impl BenchArgs {
         let word = self.workload.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
         let mut title = format!("hapax bench: {word}, {} connections", self.connections);
         if self.batch > 1 {
-            title += &format!(", {} claims a body", self.batch);
+            title += &format!(", {} in a body", self.batch);
         }
         match self.rate {
             Some(rate) => title += &format!(", {rate} calls a second"),
@@ -110,8 +112,8 @@ impl BenchArgs {
     }
 
     fn settings(&self) -> anyhow::Result<Settings> {
-        if self.batch > 1 && self.workload != Workload::Claim {
-            return Err(Failure::Usage("--batch goes with --workload claim".to_owned()).into());
+        if self.batch > 1 && !matches!(self.workload, Workload::Claim | Workload::ClaimReport) {
+            return Err(Failure::Usage("--batch goes with --workload claim or claim-report".to_owned()).into());
         }
         let result =
             self.result_size.unwrap_or(if self.workload == Workload::Mix { workload::MIX_RESULT_BYTES } else { 0 });
@@ -122,7 +124,7 @@ impl BenchArgs {
             // Two runs against one cluster meet no key of each other.
             prefix: format!("bench-{:016x}", rand::random::<u64>()),
             value: body::noise(self.size as usize),
-            result: (result > 0).then(|| body::noise(result as usize)),
+            results: (result > 0).then(|| Arc::new(Results::of(result as usize))),
             keys: self.keys(),
             connections: self.connections,
             batch: self.batch as usize,

@@ -1,5 +1,7 @@
 //! The workloads: what one connection calls, in which order, and which answers are right.
 
+use std::sync::Arc;
+
 use hapax_api::endpoints;
 use hapax_load::http1::Ask;
 use hapax_load::log::Part;
@@ -7,7 +9,7 @@ use hapax_load::run::{Stop, Worker};
 use tokio::time::Instant;
 
 use super::Workload;
-use super::body::{self, Bodies, Claim, number_field, text_field};
+use super::body::{self, Bodies, Claim, Results, each_with, number_field, text_field};
 use super::node::{Node, Target};
 
 /// Bytes of a result that make a record of about 1.1 KiB: `scripts/record-bytes` measures what stands beside it.
@@ -27,8 +29,8 @@ pub(super) struct Settings {
     pub(super) prefix: String,
     /// The value of each request.
     pub(super) value: String,
-    /// The result of each report.
-    pub(super) result: Option<String>,
+    /// The results that are reported.
+    pub(super) results: Option<Arc<Results>>,
     /// Keys that are read, replayed or hot.
     pub(super) keys: u64,
     pub(super) connections: u64,
@@ -90,7 +92,7 @@ impl Caller {
 
     /// Reports; whether it was accepted.
     async fn report(&mut self, grant: &Grant, outcome: &str, log: Option<Part<'_>>) -> Result<Option<String>, Stop> {
-        let result = self.settings.result.as_deref().filter(|_| outcome == "completed");
+        let result = self.settings.results.as_deref().filter(|_| outcome == "completed").map(Results::draw);
         let body = self.bodies.one(|out| body::outcome(grant.lease_epoch, outcome, result, out));
         let path = endpoints::OUTCOME.replace("{execution_id}", &grant.execution);
         self.node.ask(Ask::Post(&path, body), log, |status, body| (status != 200).then(|| said(status, body))).await
@@ -121,17 +123,35 @@ impl Caller {
         Ok(())
     }
 
-    async fn batch(&mut self, since: Instant, log: Part<'_>) -> Result<(), Stop> {
+    /// Claims fresh keys in one body; what was granted, where the workload reports it.
+    async fn batch(&mut self, since: Instant, log: Part<'_>) -> Result<Vec<(String, u64)>, Stop> {
         let keys: Vec<String> = (0..self.settings.batch as u64).map(|item| self.key(self.calls + 1 + item)).collect();
         self.calls += keys.len() as u64;
-        let Settings { namespace, value, .. } = &self.settings;
-        let body = self.bodies.batch(keys.iter().map(|key| Claim { namespace, key, value, authority: None }));
-        let (status, claimed) = self
-            .node
-            .ask(Ask::Post(endpoints::BATCH, body), Some(log), |status, body| (status, count(body, CLAIMED)))
-            .await?;
-        (0..claimed).for_each(|_| log.answered("claimed", since));
-        (claimed..keys.len()).for_each(|_| log.unexpected(&format!("an item of a batch that was answered {status}")));
+        let Settings { namespace, value, workload, .. } = &self.settings;
+        let claims = keys.iter().map(|key| {
+            let claim = Claim { namespace, key, value, authority: None };
+            move |out: &mut Vec<u8>| claim.fields(out)
+        });
+        let body = self.bodies.batch("claim", claims);
+        let reports = *workload == Workload::ClaimReport;
+        let read =
+            |status, body: &[u8]| (status, count(body, CLAIMED), if reports { grants(body) } else { Vec::new() });
+        let (status, claimed, granted) = self.node.ask(Ask::Post(endpoints::BATCH, body), Some(log), read).await?;
+        items(keys.len(), claimed, "claimed", status, since, log);
+        Ok(granted)
+    }
+
+    /// Reports them in one body.
+    async fn batch_report(&mut self, granted: &[(String, u64)], log: Part<'_>) -> Result<(), Stop> {
+        let (since, results) = (Instant::now(), &self.settings.results);
+        let reports = granted.iter().map(|(execution, epoch)| {
+            let result = results.as_deref().map(Results::draw);
+            move |out: &mut Vec<u8>| body::report_fields(execution, *epoch, result, out)
+        });
+        let body = self.bodies.batch("outcome", reports);
+        let read = |status, body: &[u8]| (status, count(body, COMPLETED));
+        let (status, completed) = self.node.ask(Ask::Post(endpoints::BATCH, body), Some(log), read).await?;
+        items(granted.len(), completed, "completed", status, since, log);
         Ok(())
     }
 
@@ -251,7 +271,11 @@ impl Worker for Caller {
 
     async fn call(&mut self, since: Instant, log: Part<'_>) -> Result<(), Stop> {
         match self.settings.workload {
-            Workload::Claim if self.settings.batch > 1 => self.batch(since, log).await,
+            Workload::Claim if self.settings.batch > 1 => self.batch(since, log).await.map(drop),
+            Workload::ClaimReport if self.settings.batch > 1 => {
+                let granted = self.batch(since, log).await?;
+                if granted.is_empty() { Ok(()) } else { self.batch_report(&granted, log).await }
+            }
             Workload::Claim => self.fresh(since, log).await.map(drop),
             Workload::ClaimReport => match self.fresh(since, log).await? {
                 Some(grant) => self.complete(&grant, "completed", log).await,
@@ -272,6 +296,21 @@ impl Worker for Caller {
 
 /// What an answer to a fresh claim has in it.
 const CLAIMED: &[u8] = b"\"result\":\"claimed\"";
+/// What an answer to a report has in it.
+const COMPLETED: &[u8] = b"\"state\":\"completed\"";
+
+/// Notes the right answers to the items of a batch, and those that are missing.
+fn items(sent: usize, right: usize, answer: &'static str, status: u16, since: Instant, log: Part<'_>) {
+    (0..right.min(sent)).for_each(|_| log.answered(answer, since));
+    (right..sent).for_each(|_| log.unexpected(&format!("an item of a batch that was answered {status}")));
+}
+
+/// The executions that a batch of claims was granted, and their epochs.
+fn grants(body: &[u8]) -> Vec<(String, u64)> {
+    let grant =
+        |from: &[u8]| Some((text_field(from, "execution_id")?.to_owned(), number_field(from, "lease_epoch")?));
+    each_with(body, "execution_id").filter_map(grant).collect()
+}
 
 fn read_claim(status: u16, body: &[u8]) -> Answer {
     let grant = || {
