@@ -43,6 +43,8 @@ pub(super) struct Batcher {
     pause: Duration,
     not_before: Option<Instant>,
     redirect: Option<Redirect>,
+    /// Before this, a further entry leaves only where none is under way.
+    next_append: Instant,
 }
 
 /// A node said that another one leads. Good for one forward: what this node then hears by itself is newer.
@@ -130,6 +132,7 @@ impl Batcher {
             pause: Duration::ZERO,
             not_before: None,
             redirect: None,
+            next_append: Instant::now(),
         }
     }
 
@@ -164,6 +167,10 @@ impl Batcher {
             let blocked = Next::Chance { role, until: now + PURGE_INTERVAL };
             match role {
                 Role::Leader { .. } if self.appends >= self.limits.appends => return blocked,
+                // Commands gather meanwhile; the end of an entry that is under way ends the wait.
+                Role::Leader { .. } if self.appends > 0 && now < self.next_append => {
+                    return Next::Chance { role, until: self.next_append };
+                }
                 Role::Leader { term } => self.append(term).await,
                 Role::Follower { leader: Some(_) } if self.forwards >= self.limits.forwards => return blocked,
                 Role::Follower { leader: Some(leader) } => self.forward(leader),
@@ -236,6 +243,7 @@ impl Batcher {
         let entry = splice_batch(&head, &envelopes);
         let fate = self.parts.consensus.append(term, entry).await;
         self.appends += 1;
+        self.next_append = Instant::now() + self.limits.append_spacing;
         let report = self.report.clone();
         tokio::spawn(async move {
             // At the last deadline everybody has been answered, and the place is given to the next batch.

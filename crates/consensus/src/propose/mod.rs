@@ -75,6 +75,9 @@ pub struct Limits {
     pub batch_len: usize,
     /// Entries under way at once.
     pub appends: usize,
+    /// While an entry is under way, the next one leaves no sooner than this after it: where commits are quick, everything that
+    /// came during one makes the next entry; where they are slow, entries follow each other without waiting for answers.
+    pub append_spacing: Duration,
     /// Commands in one forward. Each answer may carry a stored result, and all of them must fit into one frame.
     pub forward_commands: usize,
     /// Forwards under way at once.
@@ -82,7 +85,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Few entries under way make large ones: with eight, a command waits for at most about an eighth of a commit.
+    /// Few entries under way make large ones, and each costs every node messages, syncs and wake-ups. With these, a
+    /// command waits for a quick commit before its own, or for 5 ms, or for an eighth of a slow one.
     pub const DEFAULT: Self = Self {
         commands: 16_384,
         len: 64 << 20,
@@ -90,6 +94,7 @@ impl Limits {
         batch_commands: 1_024,
         batch_len: 1 << 20,
         appends: 8,
+        append_spacing: Duration::from_millis(5),
         forward_commands: 512,
         forwards: 8,
     };

@@ -159,6 +159,33 @@ async fn row_5_no_free_place() {
     held.abort();
 }
 
+/// Two commands, the first of which stays under way; what becomes of the second, which has little time.
+async fn behind_a_slow_one(append_spacing: Duration) -> Result<Answer, ProposeError> {
+    let cluster = Cluster::with_limits(1, Limits { append_spacing, ..Limits::default() });
+    let node = cluster.node(1);
+    node.consensus.next_fates([Fate::Hang]);
+    let held = tokio::spawn({
+        let node = std::sync::Arc::clone(node);
+        async move { propose(&node, 1, soon()).await }
+    });
+    cluster.wait_for_entry(soon(), |command| *command == numbered(1)).await;
+    let second = propose(node, 2, shortly()).await;
+    assert_eq!(cluster.log.times_appended(2), usize::from(second == DONE));
+    held.abort();
+    second
+}
+
+#[tokio::test]
+async fn a_further_entry_keeps_its_distance_while_one_is_under_way() {
+    let hour = Duration::from_hours(1);
+    assert_eq!(behind_a_slow_one(hour).await, UNAVAILABLE);
+    assert_eq!(behind_a_slow_one(Duration::from_millis(1)).await, DONE);
+    let cluster = Cluster::with_limits(1, Limits { append_spacing: hour, ..Limits::default() });
+    for n in 1..20 {
+        assert_eq!(propose(cluster.node(1), n, soon()).await, DONE, "nothing is under way any more");
+    }
+}
+
 #[tokio::test]
 async fn row_5_the_deadline_passed_in_the_leaders_queue() {
     let cluster = Cluster::with_limits(2, Limits { appends: 1, ..Limits::default() });
