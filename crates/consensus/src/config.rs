@@ -461,7 +461,8 @@ mod tests {
     #[test]
     fn a_pass_takes_half_of_the_interval_within_its_bounds() {
         let pace = |bytes, compact_interval| {
-            Retention { compact_interval, compact_bytes_per_s: 32 << 20, ..Retention::DEFAULT }.pass_bytes_per_s(bytes)
+            Retention { compact_interval, compact_bytes_per_s: 32 << 20, ..Retention::DEFAULT }
+                .pass_bytes_per_s(bytes)
         };
         let (hours, ms) = (Duration::from_hours(6), Duration::from_millis);
         assert_eq!(pace(0, hours), 1 << 20, "no slower");

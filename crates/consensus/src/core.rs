@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::NodeClock;
 use crate::config::NodeConfig;
 use crate::fatal::Fatal;
+use crate::tail::Tail;
 use crate::transport::Peers;
 use crate::types::Raft;
 
@@ -18,6 +19,7 @@ pub(crate) struct Core {
     pub(crate) state: StateStore,
     pub(crate) clock: Arc<dyn NodeClock>,
     pub(crate) peers: Peers,
+    pub(crate) tail: Tail,
     pub(crate) fatal: Fatal,
     /// Set first when the node shuts down: new work is refused, what is under way goes on.
     pub(crate) draining: CancellationToken,

@@ -13,7 +13,7 @@
 //!
 //! # Code map, in the order of a command's life
 //!
-//! `propose` batches and forwards · `leadership` stamps · `seam` hands to openraft · `log_adapter`, `network` and
+//! `propose` batches and forwards · `leadership` stamps · `seam` hands to openraft · `log_adapter`, `tail`, `network` and
 //! `transport` carry and keep · `state_adapter` applies · `observer`, `tracker`, `notify` tell · `read` confirms reads ·
 //! `fresh` says how recent this node's own state is, `repeats` counts what is refused from it · `sweep`, `retention` and `wall`
 //! are the leader's chores · `snapshot`, `maintenance` and `storage` keep the disk ·
@@ -38,6 +38,7 @@ pub mod wall;
 #[cfg(test)]
 mod fakes;
 
+pub mod tail;
 pub mod log_adapter;
 pub mod state_adapter;
 pub mod state_source;

@@ -22,6 +22,7 @@ use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend};
 use tokio::sync::oneshot;
 
+use crate::tail::Tail;
 use crate::types::{CommittedLeaderId, Entry, LogId, Membership, PeerNode, Proposal, TypeConfig, Vote};
 
 /// Payload bytes read from the log at once: what one message to a follower or one round of applying holds in memory.
@@ -41,12 +42,13 @@ pub trait Durable: Send + Sync + 'static {
 pub struct LogAdapter {
     log: GroupLog,
     state: Arc<dyn Durable>,
+    tail: Tail,
 }
 
 impl LogAdapter {
-    /// Wraps a group's log; `state` is asked before each purge.
-    pub fn new(log: GroupLog, state: Arc<dyn Durable>) -> Self {
-        Self { log, state }
+    /// Wraps a group's log; `state` is asked before each purge, and `tail` is told where the log ends.
+    pub fn new(log: GroupLog, state: Arc<dyn Durable>, tail: Tail) -> Self {
+        Self { log, state, tail }
     }
 
     /// The entries of `range` that the log holds from `from` on, as many as one read gives; empty at the end.
@@ -111,12 +113,14 @@ impl RaftLogStorage<TypeConfig> for LogAdapter {
         I::IntoIter: OptionalSend,
     {
         let entries = entries.into_iter().map(entry_to_log).collect::<Result<Vec<_>, _>>()?;
-        if entries.is_empty() {
+        let Some(last) = entries.last().map(|entry| entry.id.index) else {
             callback.io_completed(Ok(()));
             return Ok(());
-        }
+        };
         let done = Box::new(move |result: Result<(), StorageFault>| callback.io_completed(result.map_err(fault)));
-        self.log.append(entries, done).map_err(error)
+        self.log.append(entries, done).map_err(error)?;
+        self.tail.appended(last);
+        Ok(())
     }
 
     async fn truncate_after(&mut self, last_log_id: Option<LogId>) -> Result<(), io::Error> {
@@ -307,7 +311,7 @@ mod tests {
     fn adapter(flushed: u64) -> (LogAdapter, Arc<Flushed>, hapax_store::log::LogStore) {
         let store = MemoryDisk::new().open(OpenOptions::new(Arc::new(|fault| panic!("{fault}")))).unwrap();
         let state = Arc::new(Flushed { index: flushed, asked: Mutex::default() });
-        (LogAdapter::new(store.group(0).unwrap(), Arc::clone(&state) as _), state, store)
+        (LogAdapter::new(store.group(0).unwrap(), Arc::clone(&state) as _, Tail::default()), state, store)
     }
 
     #[tokio::test]

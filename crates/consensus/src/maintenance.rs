@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use hapax_store::seam::StorageFault;
 use openraft::async_runtime::WatchReceiver;
 use tokio::time::{MissedTickBehavior, interval};
@@ -15,6 +16,9 @@ use crate::types::NodeId;
 
 /// How often the state is asked whether a flush is due, and whether its disk is still well.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often consensus is asked whether it still runs.
+const FATAL_LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Writes the state to disk when it is due, so that a restart replays little, and watches for what RocksDB met in the
 /// background.
@@ -130,26 +134,28 @@ impl<'c> Paced<'c> {
     }
 }
 
-/// Raises the fatal signal when consensus ends without having been asked to.
+/// Raises the fatal signal when consensus ends without having been asked to. It looks now and then: openraft's metrics change
+/// several times with each entry, and whoever waited for that would be woken as often.
 pub(crate) async fn watch_fatal(core: Arc<Core>) {
     let mut metrics = core.raft.metrics();
+    let mut due = interval(FATAL_LOOK_EVERY);
+    due.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        let state = metrics.borrow_and_update().running_state.clone();
-        if let Err(reason) = state {
-            if !core.stopping.is_cancelled() {
-                core.fatal.raise(format!("consensus stopped: {reason}"));
-            }
-            return;
-        }
         tokio::select! {
             () = core.stopping.cancelled() => return,
-            changed = metrics.changed() => if changed.is_err() {
-                if !core.stopping.is_cancelled() {
-                    core.fatal.raise("consensus stopped without a word");
-                }
-                return;
-            },
+            _ = due.tick() => {}
         }
+        let gone = metrics.changed().now_or_never().is_some_and(|changed| changed.is_err());
+        let state = metrics.borrow_and_update().running_state.clone();
+        let reason = match state {
+            Err(reason) => format!("consensus stopped: {reason}"),
+            Ok(()) if gone => "consensus stopped without a word".to_owned(),
+            Ok(()) => continue,
+        };
+        if !core.stopping.is_cancelled() {
+            core.fatal.raise(reason);
+        }
+        return;
     }
 }
 

@@ -45,6 +45,7 @@ use crate::state_adapter::{DurableState, GROUP, StateAdapter};
 use crate::state_source::{Source, StateSource};
 use crate::status::{Members, Status};
 use crate::storage::{SNAPSHOTS, Storage, StorageError};
+use crate::tail::Tail;
 use crate::time_in_state::TimeInState;
 use crate::tracker::Tracker;
 use crate::transport::hello::Identity;
@@ -134,14 +135,15 @@ impl Node {
         let observers: Vec<Arc<dyn ApplyObserver>> = vec![Arc::clone(&tracker) as _, Arc::clone(&times) as _];
         let machine = StateAdapter::new(state.clone(), observers, snapshots).map_err(|error| recovery(&error))?;
         let group = log.group(GROUP.0).map_err(|error| recovery(&error))?;
-        let adapter = LogAdapter::new(group, Arc::new(DurableState(state.clone())));
+        let tail = Tail::default();
+        let adapter = LogAdapter::new(group, Arc::new(DurableState(state.clone())), tail.clone());
 
         let identity = Identity { cluster: config.cluster, node: config.id, data };
         let peers = Peers::new(identity, dialer, config.transport.clone());
         for (id, member) in config.members.iter().filter(|(id, _)| **id != config.id) {
             peers.pin(*id, &member.addr);
         }
-        let network = Network::new(peers.clone());
+        let network = Network::new(peers.clone(), tail.clone());
         let raft = Raft::new(config.id, raft_config, network, adapter, machine).await;
         let raft = raft.map_err(|error| recovery(&error))?;
         // Before anybody is dialled or heard: who the members are is known from the start.
@@ -157,6 +159,7 @@ impl Node {
             state,
             clock,
             peers,
+            tail,
             fatal,
             draining: CancellationToken::new(),
             stopping: CancellationToken::new(),
@@ -518,7 +521,11 @@ impl AppHandler for App {
     async fn handle(&self, _from: NodeId, kind: u8, payload: Bytes) -> Bytes {
         match kind {
             kind::FORWARD => self.proposer.serve_forward(payload).await,
-            kind::READ_INDEX => self.reader.serve_read_index().await.to_payload(),
+            kind::READ_INDEX => {
+                let index = self.reader.serve_read_index().await;
+                self.core.tail.commit_wanted();
+                index.to_payload()
+            }
             kind::STATUS => self.members.own(&self.core).await.to_payload(),
             kind::CLOCK => wall::serve_clock(&*self.core.clock),
             // A later version's question. An empty answer is none of any kind.

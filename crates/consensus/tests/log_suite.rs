@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hapax_consensus::log_adapter::{Durable, LogAdapter};
 use hapax_consensus::snapshot::Snapshots;
 use hapax_consensus::state_adapter::StateAdapter;
+use hapax_consensus::tail::Tail;
 use hapax_consensus::types::TypeConfig;
 use hapax_store::log::{LogStore, MemoryDisk, OpenOptions};
 use hapax_store::seam::FatalHook;
@@ -51,7 +52,7 @@ impl StoreBuilder<TypeConfig, LogAdapter, StateAdapter, Kept> for Stores {
         };
         let snapshots = Snapshots::open(dir.path().join("snapshots"), state.clone()).unwrap();
         let machine = StateAdapter::new(state, Vec::new(), snapshots).unwrap();
-        let adapter = LogAdapter::new(log.group(0).unwrap(), Arc::new(Anything));
+        let adapter = LogAdapter::new(log.group(0).unwrap(), Arc::new(Anything), Tail::default());
         Ok((Kept { _dir: dir, _log: log }, adapter, machine))
     }
 }

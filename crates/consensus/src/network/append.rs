@@ -16,6 +16,7 @@ use openraft::{OptionalSend, RPCTypes};
 use tokio::time::{Instant, sleep_until};
 
 use super::convert;
+use crate::tail::{COMMIT_DELAY, Listener};
 use crate::transport::append::{AppendConn, Session};
 use crate::types::{NodeId, TypeConfig};
 
@@ -38,7 +39,11 @@ pub(super) struct Limits {
 struct Pipeline<S> {
     session: Session,
     input: S,
+    tail: Listener,
     limits: Limits,
+    /// The last entry that was sent, and until when a request without entries can wait for some.
+    sent: u64,
+    held_until: Instant,
     /// Parts of a request that was too long for one frame, and wait for room in the window.
     unsent: VecDeque<AppendRequest>,
     /// What is under way, oldest first: the bounds that its answer must lie in.
@@ -50,14 +55,17 @@ struct Pipeline<S> {
 
 /// Sends what `input` yields and gives the answers, in order. The stream ends after the first
 /// answer that is a refusal, after the first error, or when all of a finished input is answered.
-pub(super) fn pipeline<'s, S>(conn: &Arc<AppendConn>, input: S, limits: Limits) -> BoxStream<'s, Item>
+pub(super) fn pipeline<'s, S>(conn: &Arc<AppendConn>, input: S, tail: Listener, limits: Limits) -> BoxStream<'s, Item>
 where
     S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
 {
     let pipeline = Pipeline {
         session: conn.open(),
         input,
+        tail,
         limits,
+        sent: 0,
+        held_until: Instant::now(),
         unsent: VecDeque::new(),
         in_flight: VecDeque::new(),
         give_up_at: Instant::now(),
@@ -78,6 +86,20 @@ enum Event {
     Silence,
 }
 
+/// The next request, once it is worth one: with entries, or when the news of a commit has waited long enough for some.
+async fn next_request<S>(
+    input: &mut S,
+    tail: &mut Listener,
+    sent: u64,
+    held_until: Instant,
+) -> Option<AppendEntriesRequest<TypeConfig>>
+where
+    S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+{
+    tail.worth_sending(sent, held_until).await;
+    input.next().await
+}
+
 impl<S> Pipeline<S>
 where
     S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
@@ -95,7 +117,7 @@ where
                 // Answers first: they make room and let the leader commit.
                 biased;
                 answer = self.session.recv() => Event::Answer(answer),
-                request = self.input.next(), if room && !self.input_ended && self.unsent.is_empty() => {
+                request = next_request(&mut self.input, &mut self.tail, self.sent, self.held_until), if room && !self.input_ended && self.unsent.is_empty() => {
                     Event::Request(request)
                 }
                 () = sleep_until(self.give_up_at), if !self.in_flight.is_empty() => Event::Silence,
@@ -103,6 +125,7 @@ where
             match event {
                 Event::Request(None) => self.input_ended = true,
                 Event::Request(Some(request)) => {
+                    self.held_until = Instant::now() + COMMIT_DELAY;
                     self.unsent.extend(convert::append_out(request).split(self.limits.frame_len));
                 }
                 Event::Answer(answer) => return Some(self.answered(answer)),
@@ -118,6 +141,7 @@ where
                 self.give_up_at = Instant::now() + self.limits.patience;
             }
             self.session.send(&part).map_err(|error| NetworkError::new(&error))?;
+            self.sent = part.last_log_id().map_or(0, |id| id.index);
             self.in_flight.push_back((part.prev_log_id, part.last_log_id()));
         }
         Ok(())

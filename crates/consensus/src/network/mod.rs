@@ -36,6 +36,7 @@ use tokio::time::Instant;
 
 pub use self::receive::Receiver;
 pub use self::serve::{AppHandler, Handler, RaftService};
+use crate::tail::Tail;
 use crate::transport::call::{Ambiguous, NotWritten};
 use crate::transport::{CallError, ConnectError, Peers};
 use crate::types::{NodeId, PeerNode, Snapshot, SnapshotFiles, TypeConfig, Vote};
@@ -48,18 +49,19 @@ const SESSION_PATIENCE: u32 = 10;
 #[derive(Clone)]
 pub struct Network {
     peers: Peers,
+    tail: Tail,
 }
 
 impl Network {
-    /// Clients on these peers, which become known by their membership.
-    pub fn new(peers: Peers) -> Self {
-        Self { peers }
+    /// Clients on these peers, which become known by their membership, for a log that ends there.
+    pub fn new(peers: Peers, tail: Tail) -> Self {
+        Self { peers, tail }
     }
 
     fn client(&self, target: NodeId, node: &PeerNode, appends: Appends) -> PeerClient {
         self.peers.set(target, &node.addr);
         self.peers.expect(target, node.data);
-        PeerClient { peers: self.peers.clone(), target, appends }
+        PeerClient { peers: self.peers.clone(), tail: self.tail.clone(), target, appends }
     }
 }
 
@@ -87,6 +89,7 @@ enum Appends {
 /// openraft's client of one peer.
 pub struct PeerClient {
     peers: Peers,
+    tail: Tail,
     target: NodeId,
     appends: Appends,
 }
@@ -159,7 +162,7 @@ impl PeerClient {
             from: self.peers.identity().node,
             to: self.target,
         };
-        append::pipeline(&conn, input, limits)
+        append::pipeline(&conn, input, self.tail.listen(), limits)
     }
 
     fn urgent<'s, S>(&'s self, input: S, option: RPCOption) -> BoxStream<'s, AppendItem>

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
+use crate::tail::{COMMIT_DELAY, Tail};
 use crate::transport::{Config, Identity, KnownData, MemNetwork, serve};
 use crate::types::{CommittedLeaderId, DataId, Entry, LogId, Proposal};
 use hapax_codec::peer::hello::ClusterId;
@@ -198,11 +199,13 @@ fn node(addr: &str) -> PeerNode {
 struct Leader {
     network: Network,
     peers: Peers,
+    tail: Tail,
 }
 
 fn leader(network: &MemNetwork, config: &Config) -> Leader {
     let peers = Peers::new(identity(1), network.dialer(1), config.clone());
-    Leader { network: Network::new(peers.clone()), peers }
+    let tail = Tail::default();
+    Leader { network: Network::new(peers.clone(), tail.clone()), peers, tail }
 }
 
 impl Leader {
@@ -251,6 +254,27 @@ async fn appends_are_pipelined() {
     let answers = sending.await.expect("joined");
     let expected: Vec<_> = (1..=8).map(|index| Ok(Ok(Some(log_id(index))))).collect();
     assert_eq!(answers, expected);
+}
+
+/// Requests that are made when they are asked for, and when that was.
+#[tokio::test(start_paused = true)]
+async fn a_request_is_asked_for_when_the_log_goes_on_or_after_a_little_while() {
+    let (network, config) = (MemNetwork::new(), config());
+    let follower = follower(&network, &config);
+    follower.script.gate.add_permits(100);
+    let mut leader = leader(&network, &config);
+    let (mut client, tail) = (leader.client().await, leader.tail.clone());
+    let mut asked = async |tail_at: u64| {
+        tail.appended(tail_at);
+        let (times, begun) = (Arc::new(Mutex::new(Vec::new())), Instant::now());
+        let noted = Arc::clone(&times);
+        let input = requests(3).inspect(move |_| noted.lock().expect("not poisoned").push(begun.elapsed()));
+        let answers = client.stream_append(input, patient()).await.expect("a stream");
+        assert_eq!(collect(answers).await.len(), 3);
+        times.lock().expect("not poisoned").clone()
+    };
+    assert_eq!(asked(3).await, [Duration::ZERO; 3], "there is always more to send");
+    assert_eq!(asked(0).await, [Duration::ZERO, COMMIT_DELAY, COMMIT_DELAY * 2], "there is never");
 }
 
 #[tokio::test]

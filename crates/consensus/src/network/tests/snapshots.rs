@@ -106,7 +106,7 @@ fn snapshot(dir: &Path) -> Snapshot {
 fn harmful(network: &MemNetwork, left: u64, harm: Harm) -> (Network, Arc<AtomicU64>) {
     let left = Arc::new(AtomicU64::new(left));
     let dialer = Harmful { dialer: network.dialer(1), left: Arc::clone(&left), harm };
-    (Network::new(Peers::new(identity(1), dialer, config())), left)
+    (Network::new(Peers::new(identity(1), dialer, config()), Tail::default()), left)
 }
 
 type Sent = Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>>;
