@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build dist test verify fix env deps compose-test compose-image advisories bench bench-wan bench-load
+.PHONY: help run build dist test verify fix env deps compose-test compose-image advisories bench bench-wan bench-growth bench-load
 
 # All clones share one target directory, so that each compiles the libraries only once.
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hapax/target
@@ -72,13 +72,16 @@ advisories: ## ask the RustSec database about the dependencies (needs the networ
 	@scripts/cargo-deny check advisories
 
 # Not part of CI: they measure, and a shared machine measures its neighbours. They write into docs/benchmarks.md.
-bench bench-wan: export COMPARE_BIN = $(CARGO_TARGET_DIR)/bench/release/hapax-compare
-bench bench-wan: export HAPAX_BIN = $(CARGO_TARGET_DIR)/dist/hapax
+bench bench-wan bench-growth: export COMPARE_BIN = $(CARGO_TARGET_DIR)/bench/release/hapax-compare
+bench bench-wan bench-growth: export HAPAX_BIN = $(CARGO_TARGET_DIR)/dist/hapax
 bench: dist bench-load ## measure beside etcd and PostgreSQL (apt-get install etcd-server etcd-client postgresql)
 	@scripts/bench-peers
 
 bench-wan: dist bench-load ## measure with 10, 40 and 80 ms between the nodes
 	@scripts/bench-wan
+
+bench-growth: dist bench-load ## measure while the state grows to ten million operations; a restart, retention, a snapshot (RECORDS=…)
+	@scripts/bench-growth
 
 bench-load:
 	@cargo build --release --locked --manifest-path bench/compare/Cargo.toml --target-dir "$(CARGO_TARGET_DIR)/bench"

@@ -616,6 +616,10 @@ async fn the_bytes_of_what_is_gone_come_back_on_every_node_while_claims_go_on() 
         ensure!(begun.elapsed() < FOLLOWS_WITHIN, "the bytes of results do not come back");
     }
     ensure!(all_at_least(&cluster, "hapax_retention_removed_bytes_total{family=\"body\"}", results * 0.9).await?);
+    while !all_at_least(&cluster, "hapax_retention_pass_bytes_total", 1.0).await? {
+        ensure!(begun.elapsed() < FOLLOWS_WITHIN, "no pass goes over the state");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let compacted = sizes(&cluster, size, |bytes| bytes < results * 0.5).await?;
     for node in 1..=3 {
         time.set(node, ALL_OVER_S)?;

@@ -9,6 +9,7 @@ use crate::results::{Kind, Results, Sample, median};
 
 const PEERS: &str = include_str!("../templates/peers.md");
 const WAN: &str = include_str!("../templates/wan.md");
+const GROWTH: &str = include_str!("../templates/growth.md");
 
 /// Systems that do the same work, one key a request.
 const SINGLE: [&str; 4] = ["hapax", "etcd-grpc", "etcd-json", "postgres"];
@@ -22,6 +23,8 @@ pub enum Section {
     Peers,
     /// Hapax with distance between its nodes.
     Wan,
+    /// Hapax while its state grows.
+    Growth,
 }
 
 impl Section {
@@ -29,6 +32,7 @@ impl Section {
         match self {
             Section::Peers => "peers",
             Section::Wan => "wan",
+            Section::Growth => "growth",
         }
     }
 
@@ -37,6 +41,7 @@ impl Section {
         match self {
             Section::Peers => fill(PEERS, results),
             Section::Wan => fill(WAN, results),
+            Section::Growth => fill(GROWTH, results),
         }
     }
 
@@ -82,11 +87,27 @@ fn value(name: &str, results: &Results) -> anyhow::Result<String> {
         "settings" => settings(results)?,
         "distances" => distances(results)?,
         "pipelining" => pipelining(results)?,
+        name if name.starts_with("table:") => table(&name["table:".len()..], results)?,
         fact => match results.facts.get(fact) {
             Some(value) => value.clone(),
             None => bail!("the results have no fact {fact:?}"),
         },
     })
+}
+
+/// A table as the script wrote it; all but the first column are numbers.
+fn table(name: &str, results: &Results) -> anyhow::Result<String> {
+    let rows = results.tables.get(name).with_context(|| format!("the results have no table {name:?}"))?;
+    let columns = rows[0].len();
+    let mut out = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        anyhow::ensure!(row.len() == columns, "the table {name:?} has a row of another length: {row:?}");
+        writeln!(out, "| {} |", row.join(" | "))?;
+        if number == 0 {
+            writeln!(out, "|{}", "---:|".repeat(columns))?;
+        }
+    }
+    Ok(out.trim_end().to_owned())
 }
 
 fn title(kind: &Kind) -> String {
@@ -303,6 +324,15 @@ mod tests {
         assert!(table.contains("| 256 | etcd, gRPC, over 16 connections | 2000 | 2000–2000 | 4.00 |"), "{table}");
         let table = value("more", &results).unwrap();
         assert!(table.contains("| 256 | Hapax, batches of 128 | 16000 | 16000–16000 | 2.00 |"), "{table}");
+    }
+
+    #[test]
+    fn tables_as_they_were_written() {
+        let text = "row\tgrowth\trecords\trate\nrow\tgrowth\t10\t7\nrow\tother\ta\tb\nrow\tother\tc\n";
+        let results = Results::parse(text).unwrap();
+        assert_eq!(value("table:growth", &results).unwrap(), "| records | rate |\n|---:|---:|\n| 10 | 7 |");
+        assert!(value("table:other", &results).is_err(), "a row of another length");
+        assert!(value("table:absent", &results).is_err());
     }
 
     #[test]

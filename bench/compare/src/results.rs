@@ -7,6 +7,7 @@
 //! rtt      milliseconds  measured-milliseconds
 //! setting  system  name  value
 //! fact     name  value
+//! row      table  cell  cell  …
 //! ```
 //!
 //! A node that counts no syncs has a dash in its place.
@@ -69,6 +70,8 @@ pub struct Results {
     pub rtts: BTreeMap<u64, Vec<f64>>,
     /// System, name and value, in the order of the file.
     pub settings: Vec<[String; 3]>,
+    /// Tables that are shown as they are, by name: the first row names the columns.
+    pub tables: BTreeMap<String, Vec<Vec<String>>>,
     /// All else.
     pub facts: BTreeMap<String, String>,
 }
@@ -128,6 +131,10 @@ impl Results {
             }
             ["rtt", asked, measured] => self.rtts.entry(asked.parse()?).or_default().push(measured.parse()?),
             ["setting", system, name, value] => self.settings.push([system, name, value].map(str::to_owned)),
+            ["row", table, ref cells @ ..] if !cells.is_empty() => {
+                let row = cells.iter().map(|cell| (*cell).to_owned()).collect();
+                self.tables.entry(table.to_owned()).or_default().push(row);
+            }
             ["fact", name, value] => {
                 self.facts.insert(name.to_owned(), value.to_owned());
             }

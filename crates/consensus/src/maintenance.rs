@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use hapax_store::seam::StorageFault;
+use metrics::counter;
 use openraft::async_runtime::WatchReceiver;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -61,7 +62,10 @@ pub(crate) async fn compact(core: Arc<Core>) {
         let compacted = tokio::task::spawn_blocking(move || {
             let bytes = compacting.state.retained_bytes()?;
             let mut pace = Paced::new(&compacting, settings.pass_bytes_per_s(bytes));
-            let whole = compacting.state.compact_if_due(&mut |bytes| pace.step(bytes))?;
+            let whole = compacting.state.compact_if_due(&mut |bytes| {
+                counter!("hapax_retention_pass_bytes_total").increment(bytes);
+                pace.step(bytes)
+            })?;
             Ok::<_, StorageFault>((whole || pace.bytes > 0).then_some((whole, pace.bytes)))
         });
         match compacted.await {

@@ -134,10 +134,11 @@ impl Caller {
         });
         let body = self.bodies.batch("claim", claims);
         let reports = *workload == Workload::ClaimReport;
-        let read =
-            |status, body: &[u8]| (status, count(body, CLAIMED), if reports { grants(body) } else { Vec::new() });
-        let (status, claimed, granted) = self.node.ask(Ask::Post(endpoints::BATCH, body), Some(log), read).await?;
-        items(keys.len(), claimed, "claimed", status, since, log);
+        let read = |status, body: &[u8]| {
+            (count(body, CLAIMED), said(status, body), if reports { grants(body) } else { Vec::new() })
+        };
+        let (claimed, said, granted) = self.node.ask(Ask::Post(endpoints::BATCH, body), Some(log), read).await?;
+        items([claimed, keys.len()], "claimed", &said, since, log);
         Ok(granted)
     }
 
@@ -149,9 +150,9 @@ impl Caller {
             move |out: &mut Vec<u8>| body::report_fields(execution, *epoch, result, out)
         });
         let body = self.bodies.batch("outcome", reports);
-        let read = |status, body: &[u8]| (status, count(body, COMPLETED));
-        let (status, completed) = self.node.ask(Ask::Post(endpoints::BATCH, body), Some(log), read).await?;
-        items(granted.len(), completed, "completed", status, since, log);
+        let read = |status, body: &[u8]| (count(body, COMPLETED), said(status, body));
+        let (completed, said) = self.node.ask(Ask::Post(endpoints::BATCH, body), Some(log), read).await?;
+        items([completed, granted.len()], "completed", &said, since, log);
         Ok(())
     }
 
@@ -299,10 +300,10 @@ const CLAIMED: &[u8] = b"\"result\":\"claimed\"";
 /// What an answer to a report has in it.
 const COMPLETED: &[u8] = b"\"state\":\"completed\"";
 
-/// Notes the right answers to the items of a batch, and those that are missing.
-fn items(sent: usize, right: usize, answer: &'static str, status: u16, since: Instant, log: Part<'_>) {
+/// Notes the right answers to the items of a batch, and those that are missing: the batch said a refusal's code somewhere.
+fn items([right, sent]: [usize; 2], answer: &'static str, said: &str, since: Instant, log: Part<'_>) {
     (0..right.min(sent)).for_each(|_| log.answered(answer, since));
-    (right..sent).for_each(|_| log.unexpected(&format!("an item of a batch that was answered {status}")));
+    (right..sent).for_each(|_| log.unexpected(&format!("an item of a batch that was answered {said}")));
 }
 
 /// The executions that a batch of claims was granted, and their epochs.
