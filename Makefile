@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run build dist test verify fix env deps compose-test compose-image advisories bench bench-wan bench-growth bench-load
+.PHONY: help run build dist test simulate verify fix env deps compose-test compose-image advisories bench bench-wan bench-growth bench-load
 
 # All clones share one target directory, so that each compiles the libraries only once.
 export CARGO_TARGET_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hapax/target
@@ -39,6 +39,9 @@ test: build ## every test but the compose test
 	  echo "cargo-nextest is not installed: running the same tests with cargo test, one at a time"; \
 	  cargo test $(CARGO_ARGS) --lib --bins --tests -- --test-threads=1; \
 	fi
+
+simulate: deps ## simulate clusters from other seeds than those of make test (SEEDS=0..1000)
+	@HAPAX_SIMULATION_SEEDS=$(or $(SEEDS),0..1000) cargo test $(CARGO_ARGS) --test simulation -- every_promise_is_kept --nocapture
 
 # The compose test is its own target with `test = false`, so clippy's --all-targets does not see it.
 verify: deps ## read-only checks: format, lints, the tree's own rules, dependencies

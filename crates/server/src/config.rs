@@ -499,7 +499,7 @@ impl Config {
     ///
     /// # Errors
     /// [`ConfigError`]: `cluster.peers` cannot be read.
-    pub(crate) fn node_config(&self) -> Result<NodeConfig, ConfigError> {
+    pub fn node_config(&self) -> Result<NodeConfig, ConfigError> {
         let members = self.peers()?.into_iter().map(|(id, peer)| {
             let own = id == self.node.id;
             let region = peer.region.unwrap_or_else(|| if own { self.node.region.clone() } else { String::new() });

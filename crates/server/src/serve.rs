@@ -59,16 +59,16 @@ pub enum ServeError {
 }
 
 /// What callers find room in, or not.
-struct Rooms {
+pub(crate) struct Rooms {
     connections: Room,
-    requests: Room,
+    pub(crate) requests: Room,
     /// They hold a request each, and must not take the room of those who do not wait.
     waits: Room,
     watches: Room,
 }
 
 impl Rooms {
-    fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
         Self {
             connections: Room::new(config.limits.connections),
             requests: Room::new(config.limits.requests),
@@ -142,7 +142,7 @@ async fn start(config: &Config) -> Result<Node, ServeError> {
     Ok(Node::start(node_config, Seams { clock, storage, dialer: TcpDialer, listener, fatal }).await?)
 }
 
-fn app(config: &Config, node: Node, rooms: &Rooms, stop: CancellationToken) -> Result<App, ServeError> {
+pub(crate) fn app(config: &Config, node: Node, rooms: &Rooms, stop: CancellationToken) -> Result<App, ServeError> {
     Ok(App(Arc::new(Shared {
         node,
         cluster: config.cluster.name.clone(),

@@ -42,6 +42,8 @@ struct Image {
     steps: u64,
     /// The power is cut before this step.
     cut_before: Option<u64>,
+    /// A sync says "done" and does nothing.
+    lies: bool,
 }
 
 impl Default for MemoryDisk {
@@ -64,6 +66,7 @@ impl MemoryDisk {
             unsynced_side: Vec::new(),
             steps: 0,
             cut_before: None,
+            lies: false,
         };
         MemoryDisk { image: Arc::new(Mutex::new(image)) }
     }
@@ -76,6 +79,11 @@ impl MemoryDisk {
     /// Cuts the power before step number `step` (from 0): it and all later ones fail, until [`MemoryDisk::crash`].
     pub fn cut_power_before(&self, step: u64) {
         lock(&self.image).cut_before = Some(step);
+    }
+
+    /// From now on a sync says "done" and makes nothing durable, as some disks do. For those who must be caught by it.
+    pub fn lie(&self) {
+        lock(&self.image).lies = true;
     }
 
     /// Crashes and restarts the disk: settles what was not synced, counts steps anew, restores the power.
@@ -177,6 +185,9 @@ impl LogDisk for MemoryDisk {
         let mut image = lock(&self.image);
         image.step("sync the log")?;
         let image = &mut *image;
+        if image.lies {
+            return Ok(());
+        }
         for change in std::mem::take(&mut image.unsynced_rows).iter().flatten() {
             apply(&mut image.rows, change);
         }
@@ -228,6 +239,9 @@ impl SideDisk for MemoryDisk {
         let mut image = lock(&self.image);
         image.step("sync the side file")?;
         let image = &mut *image;
+        if image.lies {
+            return Ok(());
+        }
         for (slot, bytes) in std::mem::take(&mut image.unsynced_side) {
             image.side[slot] = *bytes;
         }

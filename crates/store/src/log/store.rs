@@ -320,6 +320,11 @@ impl GroupLog {
         self.shared.queue.push(request)
     }
 
+    /// As [`LogStore::pump`], for whoever gave the store away.
+    pub fn pump(&self) {
+        self.shared.pump();
+    }
+
     /// The last vote that was saved.
     pub fn vote(&self) -> Option<Vote> {
         lock(&self.group.state).vote()

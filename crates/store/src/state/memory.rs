@@ -40,6 +40,8 @@ struct Platter {
     floor: Option<LogId>,
     /// Grows with every crash: an instance of an earlier life is powered off.
     life: u64,
+    /// A flush makes durable how far the log was applied, and nothing else.
+    torn: bool,
 }
 
 impl MemoryState {
@@ -50,6 +52,11 @@ impl MemoryState {
     pub fn open(&self, options: OpenOptions, fatal: FatalHook) -> Result<StateStore, OpenError> {
         let opener = Opener { state: self.clone(), group: options.group, removed: Arc::default() };
         StateStore::assemble(Arc::new(opener), options, fatal)
+    }
+
+    /// From now on a flush is torn: the applied index is durable, what was applied is not. For those who must be caught by it.
+    pub fn tear(&self) {
+        lock(&self.platter).torn = true;
     }
 
     /// Loses what was not flushed; stores that are open fail from now on.
@@ -200,7 +207,13 @@ impl Disk for MemoryDisk {
     fn flush(&self) -> Result<(), StorageFault> {
         let mut platter = self.platter("flush the state")?;
         let mut versions = lock(&self.versions);
-        platter.durable = versions.table();
+        let mut table = versions.table();
+        if platter.torn {
+            let kept = platter.durable.iter().filter(|((family, _), _)| *family != Family::Meta);
+            table.retain(|(family, _), _| *family == Family::Meta);
+            table.extend(kept.map(|(key, value)| (key.clone(), value.clone())));
+        }
+        platter.durable = table;
         versions.flushed = versions.sequence;
         Ok(())
     }
