@@ -11,3 +11,19 @@ pub mod fault;
 pub mod verdict;
 
 pub mod nodes;
+
+pub mod http;
+
+pub mod backends;
+
+pub mod nemeses;
+
+pub mod plan;
+
+pub mod recorder;
+
+pub mod smoke;
+
+pub mod run;
+
+pub mod report;

@@ -1,0 +1,3 @@
+//! How nodes exist on this machine.
+
+pub mod netns;
